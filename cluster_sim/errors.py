@@ -1,0 +1,19 @@
+"""The one exception that users cause: bad input, worded in one line.
+
+`cli.py` prints it and exits with code 2; everything else that is raised is a defect of this program.
+"""
+
+
+class UserError(Exception):
+    """Bad input: which rule, what was found instead, where, and what to do about it.
+
+    The text reads "RULE, but got GOT (WHERE). REMEDY". It survives pickling, so that a worker process can
+    raise it.
+    """
+
+    def __init__(self, rule: str, got: object, where: str, remedy: str) -> None:
+        super().__init__(rule, got, where, remedy)
+        self.rule, self.got, self.where, self.remedy = rule, got, where, remedy
+
+    def __str__(self) -> str:
+        return f"{self.rule}, but got {self.got} ({self.where}). {self.remedy}"
