@@ -1,0 +1,77 @@
+"""Values set on a composed configuration, key by key, with the types of config.py enforced."""
+
+from collections.abc import Mapping
+from copy import copy
+from typing import Any
+
+from omegaconf import DictConfig, OmegaConf
+from omegaconf.errors import OmegaConfBaseException
+
+from cluster_sim.errors import UserError
+from cluster_sim.schema import find_key, shown, wrong_type
+
+# A new value for the key on the left clears its neighbours on the right, unless they are set beside it:
+# what conf/ says of them was said of the old value.
+REPLACES = {
+    "workload.duration_s": ("requests",),
+    "workload.trace": ("requests", "request_rate", "prompt_tokens", "output_tokens"),
+    "speculation.acceptance.policy": ("rate", "rates", "rates_are", "source"),
+    "speculation.acceptance.rates": ("rates_are", "source"),
+    "speculation.acceptance.rate": ("source",),
+}
+_REMEDIES = {
+    "sweep": "Add +sweep=NAME.",
+    "speculation.acceptance": "Choose a method, for example speculation=eagle3.",
+}
+
+
+def set_values(config: DictConfig, values: Mapping[str, object]) -> None:
+    """Set each dotted key of `values` in `config`; a mapping's entries are added to those that are there.
+
+    Raises:
+        UserError: unknown key, wrong type, or no place for the key in this configuration.
+    """
+    for key, value in values.items():
+        parent = _parent(config, key, value)
+        name = find_key(key).path[-1]
+        try:
+            is_new = _set(parent, name, value, adds=find_key(key).is_mapping)
+        except OmegaConfBaseException as error:
+            raise wrong_type(key, value) from error
+        if value is None or not is_new:
+            continue
+        if key == "speculation.method":
+            rule = "a method is chosen together with its draft length and acceptance profile"
+            raise UserError(rule, f"{key}={value}", key, f"Write speculation={value}.")
+        for neighbour in REPLACES.get(key, ()):
+            if f"{key.rpartition('.')[0]}.{neighbour}" not in values:
+                parent[neighbour] = None
+
+
+def _parent(config: DictConfig, key: str, value: object) -> DictConfig:
+    """The node that holds `key`."""
+    path = find_key(key).path
+    node = config
+    for depth, name in enumerate(path[:-1], 1):
+        inner = _current(node, name)
+        if not isinstance(inner, DictConfig):
+            place = ".".join(path[:depth])
+            remedy = _REMEDIES.get(place, f"Write '{place}={{{path[-1]}: {value}, ...}}'.")
+            raise UserError(f"{key} needs a mapping at {place}", shown(inner), key, remedy)
+        node = inner
+    return node
+
+
+def _set(parent: DictConfig, name: str, value: object, adds: bool) -> bool:
+    """Set parent[name], or with `adds` its entries; whether that made a difference."""
+    before = copy(_current(parent, name))  # a list would be changed in place
+    if adds and isinstance(value, Mapping) and isinstance(before, DictConfig):
+        for entry, inner in value.items():
+            parent[name][entry] = inner
+    else:
+        parent[name] = value
+    return bool(_current(parent, name) != before)
+
+
+def _current(parent: DictConfig, name: str) -> Any:
+    return None if name not in parent or OmegaConf.is_missing(parent, name) else parent[name]

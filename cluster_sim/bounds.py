@@ -1,0 +1,91 @@
+"""The interval that each number of the configuration must lie in, with what it is and its unit."""
+
+import math
+from dataclasses import dataclass
+
+LARGEST_COUNT = 2**31 - 1  # the engine's tables count in 32 bits
+LARGEST_SEED = 2**63 - 1
+
+
+@dataclass(frozen=True)
+class Bound:
+    """An interval from `low` to `high`; `above` and `below` leave its ends out."""
+
+    quantity: str
+    low: float = 0
+    high: float = math.inf
+    above: bool = False  # low itself is outside
+    below: bool = False  # high itself is outside
+
+    def broken(self, value: float) -> tuple[str, str] | None:
+        """What `value` must be and is not, and what to give instead; None where it lies in the interval."""
+        if self.above and value <= self.low:
+            return f"above {self.low:g}", f"a number above {self.low:g}"
+        if value < self.low:
+            return f"at least {self.low:g}", f"{self.low:g} or more"
+        if self.below and value >= self.high:
+            return f"below {self.high:g}", f"a number below {self.high:g}"
+        if value > self.high:
+            return f"at most {self.high}", f"{self.high} or less"
+        if not isinstance(value, int) and not math.isfinite(value):
+            return "finite", "a finite number"
+        return None
+
+
+def _count(quantity: str, low: int = 1) -> Bound:
+    return Bound(quantity, low=low, high=LARGEST_COUNT)
+
+
+def _positive(quantity: str) -> Bound:
+    return Bound(quantity, above=True)
+
+
+BOUNDS = {
+    "seed": Bound("the seed", high=LARGEST_SEED),
+    "model.num_hidden_layers": _count("the number of layers"),
+    "model.hidden_size": _count("the hidden size"),
+    "model.intermediate_size": _count("the intermediate size"),
+    "model.num_attention_heads": _count("the number of attention heads"),
+    "model.num_key_value_heads": _count("the number of KV heads"),
+    "model.head_dim": _count("the size of a head"),
+    "model.vocab_size": _count("the size of the vocabulary"),
+    "model.max_position_embeddings": _count("the model's length in tokens", low=2),
+    "hardware.bf16_tflops": _positive("the peak in TFLOP/s"),
+    "hardware.hbm_gb_per_s": _positive("the memory bandwidth in GB/s"),
+    "hardware.nvlink_gb_per_s": _positive("the link's bandwidth in GB/s"),
+    "hardware.memory_gib": _positive("the device memory in GiB"),
+    "hardware.default_max_num_batched_tokens": _count("the default token budget"),
+    "hardware.default_max_num_seqs": _count("the default number of requests"),
+    "cluster.instances": _count("the number of instances"),
+    "cluster.tensor_parallel_size": _count("the number of GPUs per instance"),
+    "engine.max_num_seqs": _count("the number of requests running at once"),
+    "engine.max_num_batched_tokens": _count("the number of tokens per step"),
+    "engine.max_num_scheduled_tokens": _count("the number of tokens per step"),
+    "engine.max_num_active_seqs": _count("the number of requests admitted at once"),
+    "engine.max_model_len": _count("the model's length in tokens", low=2),
+    "engine.block_size": _count("the tokens per KV block"),
+    "engine.num_gpu_blocks": _count("the number of KV blocks, of which vLLM keeps one for itself,", low=2),
+    "engine.gpu_memory_utilization": Bound("the share of device memory", above=True, high=1),
+    "engine.long_prefill_token_threshold": _count("the threshold in tokens", low=0),
+    "engine.watermark": Bound("the share of KV blocks kept free", high=1, below=True),
+    "engine.prefill_schedule_interval": _count("the interval in steps"),
+    "engine.host_overhead_s": Bound("the CPU time of a step in s"),
+    "speculation.num_speculative_tokens": _count("the draft length in tokens"),
+    "speculation.acceptance.rate": Bound("an acceptance rate", high=1),
+    "workload.requests": _count("the number of requests"),
+    "workload.duration_s": _positive("the duration in s"),
+    "workload.request_rate": _positive("the request rate in requests/s"),
+    "router.signal_interval_s": Bound("the router's interval in s"),
+    "slo.ttft_s": _positive("the time to the first token in s"),
+    "slo.tpot_s": _positive("the time per output token in s"),
+    "slo.e2el_s": _positive("the time to the last token in s"),
+    "slo.attainment": Bound("the share of requests that meet the SLO", above=True, high=1),
+    "executor.workers": _count("the number of workers"),
+}
+for _operation in ("gemm_bf16", "decode_attention", "prefill_attention"):
+    BOUNDS |= {
+        f"hardware.{_operation}.launch_floor_us": Bound("a launch floor in us"),
+        f"hardware.{_operation}.compute_efficiency": Bound("an efficiency", above=True, high=1),
+        f"hardware.{_operation}.memory_efficiency": Bound("an efficiency", above=True, high=1),
+        f"hardware.{_operation}.smooth_p": Bound("the exponent of a smooth maximum", low=1),
+    }

@@ -1,0 +1,241 @@
+"""What types cannot say of the configuration: bounds, contradictions, and settings that would do nothing.
+
+Rules of vLLM are those of its 0.33.0 release (../shared/vllm-scheduler.md section 11).
+"""
+
+from typing import Any, NoReturn
+
+from cluster_sim.bounds import BOUNDS
+from cluster_sim.check_sweep import check_sweep
+from cluster_sim.config import (
+    AcceptanceConfig,
+    AcceptancePolicy,
+    Config,
+    DraftCost,
+    ExecutorKind,
+    Method,
+    RouterPolicy,
+)
+from cluster_sim.engine_defaults import resolve_engine
+from cluster_sim.errors import UserError
+from cluster_sim.schema import shown
+
+_EXAMPLES = {
+    "rates": "Give one per draft: 'speculation.acceptance.rates=[0.8, 0.6, 0.4]'.",
+    "rates_are": "Write marginal for P(first i accepted), conditional for P(i-th accepted | those before).",
+    "rate": "Give 0 to 1: for geometric the chance of each draft, for fixed accepted / drafted tokens.",
+}
+
+_OTHER_POLICY = {
+    "rates": "Leave it out, or set speculation.acceptance.policy=per_position.",
+    "rates_are": "Leave it out, or set speculation.acceptance.policy=per_position.",
+    "rate": "Leave it out, or set speculation.acceptance.policy to geometric or fixed.",
+}
+
+
+def check(config: Config) -> None:
+    """Raise for the first thing in `config` that is out of bounds, contradicts itself or has no effect.
+
+    Raises:
+        UserError: worded with the rule, the value, its key and what to do.
+    """
+    _check_bounds(config)
+    _check_model(config)
+    _check_engine(config)
+    _check_speculation(config)
+    _check_workload(config)
+    _check_router(config)
+    _check_executor(config)
+    if config.sweep is not None:
+        check_sweep(config.sweep)
+
+
+def _check_bounds(config: Config) -> None:
+    for key, bound in BOUNDS.items():
+        value = _value(config, key)
+        broken = None if value is None else bound.broken(value)
+        if broken is not None:
+            must_be, instead = broken
+            _refuse(f"{bound.quantity} must be {must_be}", value, key, f"Set {key} to {instead}.")
+
+
+def _check_model(config: Config) -> None:
+    model, parallel = config.model, config.cluster.tensor_parallel_size
+    if model.dtype != "bfloat16":
+        _refuse(
+            "weights must be bfloat16, the only kind with costs so far",
+            model.dtype,
+            "model.dtype",
+            "Use bfloat16.",
+        )
+    if model.num_attention_heads % model.num_key_value_heads:
+        got = f"{model.num_attention_heads} and {model.num_key_value_heads}"
+        _refuse(
+            "query heads must be a multiple of KV heads",
+            got,
+            "model.num_attention_heads",
+            "See its config.json.",
+        )
+    if model.num_attention_heads % parallel:
+        got = f"{model.num_attention_heads} heads on {parallel} GPUs"
+        remedy = f"Use a divisor of {model.num_attention_heads}."
+        _refuse(
+            "tensor parallelism must divide the attention heads", got, "cluster.tensor_parallel_size", remedy
+        )
+
+
+def _check_engine(config: Config) -> None:
+    engine = resolve_engine(config.engine, config.model, config.hardware)
+    longest = config.model.max_position_embeddings
+    _at_most(
+        engine.max_model_len, longest, "max_model_len", f"the model's max_position_embeddings ({longest})"
+    )
+    seqs, tokens = engine.max_num_seqs, engine.max_num_batched_tokens
+    _at_most(seqs, tokens, "max_num_seqs", f"max_num_batched_tokens ({tokens})")
+    _at_most(
+        engine.max_num_scheduled_tokens,
+        tokens,
+        "max_num_scheduled_tokens",
+        f"max_num_batched_tokens ({tokens})",
+    )
+    _at_most(engine.max_num_active_seqs, seqs, "max_num_active_seqs", f"max_num_seqs ({seqs})")
+    if not engine.enable_chunked_prefill:
+        where = f"max_num_batched_tokens ({tokens}) without chunked prefill"
+        _at_most(engine.max_model_len, tokens, "max_model_len", where)
+    verified = 1 + (config.speculation.num_speculative_tokens or 0)
+    budget = engine.max_num_scheduled_tokens
+    if budget is not None and verified > budget:
+        rule = f"a step must have room for one verification, 1 + num_speculative_tokens = {verified} tokens"
+        _refuse(rule, budget, "engine.max_num_scheduled_tokens", f"Set it to {verified} or more.")
+    looks_ahead = config.speculation.method is not Method.none and engine.enable_prefix_caching
+    for flag in ("disable_lookahead_block_hashes", "disable_eagle_block_drop"):
+        if getattr(engine, flag) and not looks_ahead:
+            rule = "this flag has an effect only with speculation and prefix caching"
+            _refuse(rule, True, f"engine.{flag}", f"Leave engine.{flag} out.")
+
+
+def _check_speculation(config: Config) -> None:
+    speculation = config.speculation
+    if speculation.method is Method.none:
+        _check_off(config)
+        return
+    method = speculation.method.name
+    if speculation.num_speculative_tokens is None:
+        remedy = f"Choose speculation={method}, or set it to 1 or more."
+        _refuse(f"method {method} needs a draft length", None, "speculation.num_speculative_tokens", remedy)
+    if speculation.acceptance is None:
+        rule = f"method {method} needs an acceptance profile"
+        _refuse(rule, None, "speculation.acceptance", f"Choose speculation={method}, or set policy and rate.")
+    _check_acceptance(speculation.acceptance)
+
+
+def _check_off(config: Config) -> None:
+    speculation = config.speculation
+    useless: dict[str, Any] = {
+        "num_speculative_tokens": speculation.num_speculative_tokens,
+        "num_speculative_tokens_per_batch_size": speculation.num_speculative_tokens_per_batch_size,
+        "acceptance": speculation.acceptance and speculation.acceptance.policy,
+        "draft_cost": None if speculation.draft_cost is DraftCost.bundle else speculation.draft_cost,
+    }
+    for key, value in useless.items():
+        if value is not None:
+            rule = f"{key} has no effect with method none"
+            _refuse(
+                rule,
+                value,
+                f"speculation.{key}",
+                "Write speculation=none without it, or choose a method: speculation=eagle3.",
+            )
+
+
+def _check_acceptance(acceptance: AcceptanceConfig) -> None:
+    policy = acceptance.policy
+    needed = ("rates", "rates_are") if policy is AcceptancePolicy.per_position else ("rate",)
+    for key in ("rates", "rates_are", "rate"):
+        value = getattr(acceptance, key)
+        where = f"speculation.acceptance.{key}"
+        if key in needed and value is None:
+            _refuse(f"policy {policy.name} needs {key}", None, where, _EXAMPLES[key])
+        if key not in needed and value is not None:
+            _refuse(f"{key} has no effect with policy {policy.name}", value, where, _OTHER_POLICY[key])
+
+
+def _check_workload(config: Config) -> None:
+    workload = config.workload
+    if workload.trace is not None:
+        for key in ("prompt_tokens", "output_tokens"):
+            if getattr(workload, key) is not None:
+                got = getattr(workload, key)
+                _refuse(
+                    "a trace brings its own lengths",
+                    got,
+                    f"workload.{key}",
+                    f"Leave workload.{key} or the trace out.",
+                )
+        return
+    for key in ("request_rate", "prompt_tokens", "output_tokens"):
+        if getattr(workload, key) is None:
+            _refuse(
+                "traffic without a trace needs this value",
+                None,
+                f"workload.{key}",
+                "Set it, or give workload.trace.",
+            )
+    if workload.requests is None and workload.duration_s is None:
+        rule = "the number of requests must be bounded by workload.requests or workload.duration_s"
+        _refuse(rule, "null for both", "workload.requests", "Set one of them.")
+    limit = resolve_engine(config.engine, config.model, config.hardware).max_model_len
+    prompt = workload.prompt_tokens
+    if isinstance(prompt, int) and limit is not None and prompt >= limit:
+        rule = (
+            f"a prompt must be shorter than engine.max_model_len ({limit}), to leave room for an output token"
+        )
+        _refuse(
+            rule,
+            prompt,
+            "workload.prompt_tokens",
+            f"Set it to {limit - 1} or less, or raise engine.max_model_len.",
+        )
+
+
+def _check_router(config: Config) -> None:
+    router, key = config.router, "router.signal_interval_s"
+    if router.policy is RouterPolicy.round_robin and router.signal_interval_s is not None:
+        _refuse(
+            "signal_interval_s has no effect with policy round_robin",
+            router.signal_interval_s,
+            key,
+            "Choose router=round_robin without it.",
+        )
+    if router.policy is not RouterPolicy.round_robin and router.signal_interval_s is None:
+        _refuse(
+            f"policy {router.policy.name} needs the age of its signals", "null", key, "Set it to 0 or more."
+        )
+
+
+def _check_executor(config: Config) -> None:
+    if config.executor.kind is ExecutorKind.serial:
+        for key in ("address", "workers"):
+            value = getattr(config.executor, key)
+            if value is not None:
+                _refuse(
+                    f"{key} has no effect with kind serial", value, f"executor.{key}", "Choose executor=ray."
+                )
+
+
+def _at_most(value: int | None, limit: int | None, key: str, limit_words: str) -> None:
+    if value is not None and limit is not None and value > limit:
+        remedy = f"Lower engine.{key}, or raise the other where that is possible."
+        _refuse(f"{key} must be at most {limit_words}", value, f"engine.{key}", remedy)
+
+
+def _value(config: Config, key: str) -> Any:
+    """The value at a dotted key; None where a part on the way is absent."""
+    value: Any = config
+    for name in key.split("."):
+        value = getattr(value, name) if value is not None else None
+    return value
+
+
+def _refuse(rule: str, got: object, where: str, remedy: str) -> NoReturn:
+    raise UserError(rule, got if isinstance(got, str) else shown(got), where, remedy)

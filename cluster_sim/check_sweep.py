@@ -1,0 +1,69 @@
+"""What must hold of a sweep itself: arms, baseline, axes, seeds. Trials are checked as they are composed."""
+
+import re
+from collections.abc import Iterable
+
+from cluster_sim.config import SweepConfig
+from cluster_sim.errors import UserError
+from cluster_sim.paths import group_names
+from cluster_sim.schema import closest, find_key
+
+# Settings of the whole sweep: no trial can have its own.
+_OF_THE_SWEEP = ("sweep", "output", "executor")
+
+
+def check_sweep(sweep: SweepConfig) -> None:
+    """Raise for the first thing in `sweep` that contradicts itself, names an unknown key or would do nothing.
+
+    Raises:
+        UserError: worded with the rule, the value, its key and what to do.
+    """
+    if not re.fullmatch(r"\w[\w.-]*", sweep.name):
+        rule = "a sweep's name, a directory's too, is made of letters, digits and _ . -"
+        raise UserError(rule, repr(sweep.name), "sweep.name", "Rename it.")
+    if not sweep.arms:
+        raise UserError(
+            "a sweep compares arms", "none", "sweep.arms", "Name at least one: {NAME: {KEY: VALUE}}."
+        )
+    if sweep.baseline not in sweep.arms:
+        remedy = closest(sweep.baseline, sweep.arms, "Arms")
+        raise UserError(
+            "the baseline must be one of the arms", repr(sweep.baseline), "sweep.baseline", remedy
+        )
+    for axis, values in sweep.axes.items():
+        where = f"sweep.axes.{axis}"
+        _check_key(axis, where)
+        _check_list(values, where)
+        for arm, changes in sweep.arms.items():
+            if axis in changes:
+                raise UserError(
+                    "a key is an arm's or an axis", f"{axis} in both", f"sweep.arms.{arm}", "Keep one."
+                )
+    for arm, changes in sweep.arms.items():
+        for key in changes:
+            _check_key(key, f"sweep.arms.{arm}")
+    _check_list(sweep.seeds, "sweep.seeds")
+    if min(sweep.seeds) < 0:
+        raise UserError(
+            "a seed must be at least 0", min(sweep.seeds), "sweep.seeds", "Leave out the negative ones."
+        )
+
+
+def _check_key(key: str, where: str) -> None:
+    if key == "seed":
+        raise UserError("seeds are a list of their own", "the key seed", where, "Write sweep.seeds.")
+    if key.split(".", maxsplit=1)[0] in _OF_THE_SWEEP:
+        raise UserError("this key belongs to the whole sweep", key, where, "Set it on the command line.")
+    if key not in group_names():
+        find_key(key, where)
+
+
+def _check_list(values: Iterable[object], where: str) -> None:
+    listed = list(values)
+    if not listed:
+        raise UserError(
+            "a list of a sweep holds at least one value", "none", where, "Add values, or leave the key out."
+        )
+    repeated = [value for place, value in enumerate(listed) if value in listed[:place]]
+    if repeated:
+        raise UserError("the values of a list differ", f"{repeated[0]} twice", where, "Keep one.")

@@ -1,0 +1,139 @@
+"""The configuration's keys, read off the dataclasses of config.py: which exist, and what each may hold."""
+
+import difflib
+import typing
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass, is_dataclass
+from enum import Enum
+from functools import cache
+from types import NoneType
+from typing import Any
+
+from cluster_sim.config import Config
+from cluster_sim.errors import UserError
+
+_WORDS = {bool: "true or false", int: "a whole number", float: "a number", str: "text"}
+
+
+@dataclass(frozen=True)
+class Key:
+    """One place in the configuration: the names on the way to it, and its type without `| None`."""
+
+    path: tuple[str, ...]
+    type: Any
+    optional: bool
+
+    @property
+    def is_mapping(self) -> bool:
+        """Whether names of the user's own choice may follow."""
+        return typing.get_origin(self.type) is dict
+
+    @property
+    def words(self) -> str:
+        """What the key may hold, for a message."""
+        return _words(self.type) + (" or null" if self.optional else "")
+
+
+def find_key(key: str, where: str = "command line") -> Key:
+    """The place that a dotted key, met at `where`, names.
+
+    What follows the name of a mapping is one name, dots and all: `sweep.axes.workload.request_rate`.
+
+    Raises:
+        UserError: there is no such key.
+    """
+    names = key.split(".")
+    here: Any = Config
+    optional = False
+    for depth, name in enumerate(names):
+        if is_dataclass(here):
+            hints = _hints(here)
+            if name not in hints:
+                raise unknown_key(key, where)
+            here, optional = _strip_optional(hints[name])
+        elif typing.get_origin(here) is dict:
+            return Key((*names[:depth], ".".join(names[depth:])), typing.get_args(here)[1], optional=False)
+        elif here is not Any:
+            parent = ".".join(names[:depth])
+            raise UserError(
+                f"{parent} holds {_words(here)} and has no keys", repr(key), where, f"Write {parent}=VALUE."
+            )
+    return Key(tuple(names), here, optional)
+
+
+def unknown_key(key: str, where: str) -> UserError:
+    """The error for a key, met at `where`, that does not exist; names the key meant, or all there."""
+    last = key.rsplit(".", 1)[-1]
+    meant = [other for other in all_keys() if other.rsplit(".", 1)[-1] == last]
+    meant = meant or difflib.get_close_matches(key, all_keys(), n=1, cutoff=0.75)
+    parent = key.rpartition(".")[0]
+    if not any(other.startswith(f"{parent}.") for other in all_keys()):
+        parent = ""
+    start = len(parent) + 1 if parent else 0
+    known = dict.fromkeys(other[start:].split(".")[0] for other in all_keys() if other.startswith(parent))
+    listed = f"{f'Keys of {parent}' if parent else 'Keys at the top'}: {', '.join(known)}."
+    remedy = f"Did you mean {' or '.join(meant)}?" if meant else listed
+    return UserError("a key must exist in the configuration", repr(key), where, remedy)
+
+
+def wrong_type(key: str, value: object) -> UserError:
+    """The error for a value that its key cannot hold."""
+    place = find_key(key)
+    remedy = f"Give {place.words}."
+    if isinstance(place.type, type) and issubclass(place.type, Enum):
+        meant = difflib.get_close_matches(str(value), [member.name for member in place.type], n=1)
+        remedy = f"Did you mean {meant[0]}?" if meant else remedy
+    return UserError(f"the value must be {place.words}", shown(value), key, remedy)
+
+
+def shown(value: object) -> str:
+    """`value` as the user writes it: null, true, an enum's word; text in quotes."""
+    if value is None or isinstance(value, bool):
+        return {None: "null", True: "true", False: "false"}[value]
+    return value.name if isinstance(value, Enum) else repr(value)
+
+
+def closest(name: str, known: Collection[str], kind: str) -> str:
+    """A remedy: the known name that was probably meant, and all of them."""
+    meant = difflib.get_close_matches(name, known, n=1)
+    listed = f"{kind}: {', '.join(known)}." if known else f"There are no {kind}."
+    return f"Did you mean {meant[0]}? {listed}" if meant else listed
+
+
+@cache
+def all_keys() -> tuple[str, ...]:
+    """Every dotted key that holds a value, in the order of the dataclasses."""
+    return tuple(_leaves(Config, ""))
+
+
+def _leaves(here: Any, prefix: str) -> Iterator[str]:
+    for name, hint in _hints(here).items():
+        inner, _ = _strip_optional(hint)
+        if is_dataclass(inner):
+            yield from _leaves(inner, f"{prefix}{name}.")
+        else:
+            yield prefix + name
+
+
+def _hints(kind: Any) -> dict[str, Any]:
+    return typing.get_type_hints(kind)
+
+
+def _strip_optional(hint: Any) -> tuple[Any, bool]:
+    """`X | None` as (X, True); Any holds null as well but says what it may be elsewhere."""
+    members = typing.get_args(hint)
+    if NoneType not in members:
+        return hint, False
+    (inner,) = (member for member in members if member is not NoneType)
+    return inner, True
+
+
+def _words(kind: Any) -> str:
+    if is_dataclass(kind):
+        return f"a mapping of {', '.join(_hints(kind))}"
+    if isinstance(kind, type) and issubclass(kind, Enum):
+        return "one of " + ", ".join(member.name for member in kind)
+    if typing.get_origin(kind) is list:
+        inner = typing.get_args(kind)[0]
+        return "a list" if inner is Any else f"a list of {_words(inner).split(' ', 1)[-1]}s"
+    return "a mapping" if typing.get_origin(kind) is dict else _WORDS.get(kind, "a whole number or a mapping")
