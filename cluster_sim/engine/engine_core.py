@@ -1,0 +1,134 @@
+"""The engine core of one instance: when it schedules, when a step ends (vLLM: v1/engine/core.py).
+
+S: schedule, U: update from output. Synchronous scheduling has queue depth 1, asynchronous 2:
+
+    depth 1   S0 [---GPU 0---] U0 S1 [---GPU 1---] U1
+    depth 2   S0 S1 [---GPU 0---] U0 S2 [---GPU 1---] U1 S3      S2 runs on the CPU while GPU 1 runs
+
+A step starts when its host work is done and the GPU is free; its tokens are delivered at its end. Host time
+delays a synchronous step by all of itself, an asynchronous one only by what outlasts the step before.
+Arrivals are seen at the next schedule call, so that under depth 2 they wait for one more step.
+"""
+
+import math
+
+from cluster_sim.engine import metrics, request_queue
+from cluster_sim.engine.aborts import abort_due, first_abort_s
+from cluster_sim.engine.after_schedule import Batch, after_schedule
+from cluster_sim.engine.jit import rule
+from cluster_sim.engine.kinds import Action, RequestStatus
+from cluster_sim.engine.output import update_from_output
+from cluster_sim.engine.rules import Rules
+from cluster_sim.engine.scheduler import schedule
+from cluster_sim.engine.state import World
+from cluster_sim.engine.step_time import duration
+
+SCHEDULE = int(Action.schedule)
+UPDATE = int(Action.update)
+WAITING = int(RequestStatus.waiting)
+
+
+@rule
+def next_action_s(world: World, rules: Rules, instance: int) -> float:
+    """When the engine core acts next; inf: never, unless something arrives."""
+    lane, queue = world.lanes[instance], world.queues[instance]
+    if lane.action == UPDATE:
+        return max(lane.clock_s, world.steps[instance, lane.oldest_slot].end_s)
+    if has_requests(world, instance) and not is_starved(world, rules, instance):
+        return lane.clock_s
+    wake_s = math.inf
+    if queue.inbox_head >= 0:
+        wake_s = rules.workload.requests[queue.inbox_head].arrival_s
+    if rules.workload.any_abort:
+        wake_s = min(wake_s, first_abort_s(world, rules, instance))
+    return max(lane.clock_s, wake_s)
+
+
+@rule
+def has_requests(world: World, instance: int) -> bool:
+    """Some requests are unfinished, or finished without the workers knowing (has_requests)."""
+    lane = world.lanes[instance]
+    return lane.num_running > 0 or world.queues[instance].length > 0 or lane.finished_unreported
+
+
+@rule
+def is_starved(world: World, rules: Rules, instance: int) -> bool:
+    """The head of the queue does not fit and nothing runs: only an arrival or an abort can change that."""
+    lane = world.lanes[instance]
+    if not lane.starved or lane.num_running > 0 or lane.finished_unreported:
+        return False
+    for number in range(lane.in_flight):
+        slot = (lane.oldest_slot + number) % rules.batching[instance].queue_depth
+        if world.steps[instance, slot].num_tokens > 0:
+            return False
+    return True
+
+
+@rule
+def receive(world: World, rules: Rules, instance: int, now_s: float) -> None:
+    """Take what has arrived into the waiting queue, and drop whom the client has given up."""
+    queue, requests = world.queues[instance], rules.workload.requests
+    while queue.inbox_head >= 0 and requests[queue.inbox_head].arrival_s <= now_s:
+        accept(world, rules, instance, request_queue.take_from_inbox(world.links, queue))
+    if rules.workload.any_abort:
+        abort_due(world, rules, instance, now_s)
+
+
+@rule
+def accept(world: World, rules: Rules, instance: int, request: int) -> None:
+    """A new request joins the waiting queue (vLLM: Scheduler.add_request)."""
+    world.progress[request].status = WAITING
+    policy = rules.batching[instance].scheduling_policy
+    request_queue.add(world.links, world.queues[instance], rules.workload.requests, policy, request)
+
+
+@rule
+def schedule_next(world: World, rules: Rules, instance: int, now_s: float) -> None:
+    """One schedule() call and the launch of its step."""
+    lane, batching = world.lanes[instance], rules.batching[instance]
+    metrics.memory_used(world.tally, world.kv, batching, instance, now_s)
+    slot = (lane.oldest_slot + lane.in_flight) % batching.queue_depth
+    schedule(world, rules, instance, slot)
+    step = world.steps[instance, slot]
+    for number in range(step.num_running, step.num_entries):
+        request = world.entries[instance, slot][number].request
+        metrics.admitted(world.log, instance, request, world.progress[request].hit_tokens, now_s)
+    batch = after_schedule(world, rules, instance, slot)
+    launch(world, rules, instance, slot, batch, now_s)
+    lane.in_flight += 1
+    lane.clock_s = now_s
+    executed = batch.tokens > 0
+    lane.starved = not executed and step.num_preempted == 0
+    goes_on = executed or has_requests(world, instance)
+    if lane.in_flight == batching.queue_depth or not goes_on:
+        lane.action = UPDATE
+
+
+@rule
+def launch(world: World, rules: Rules, instance: int, slot: int, batch: Batch, now_s: float) -> None:
+    """Give the step its end: host work, then the GPU; a step without tokens ends at once."""
+    lane, step = world.lanes[instance], world.steps[instance, slot]
+    if batch.tokens == 0:
+        step.end_s = now_s
+        return
+    draft_length = 0 if step.skips_drafts else step.draft_length
+    gpu = duration(rules.step_time, rules.drafting[instance], instance, batch, draft_length)
+    lane.host_free_s = max(now_s, lane.host_free_s) + rules.step_time.host_s[instance]
+    start_s = max(lane.host_free_s, lane.gpu_free_s)
+    exposed_host_s = start_s - max(now_s, lane.gpu_free_s)
+    lane.gpu_free_s = start_s + gpu.target_s + gpu.draft_s
+    step.end_s = lane.gpu_free_s
+    metrics.launched(world.tally, step, instance, gpu.target_s, gpu.draft_s, exposed_host_s)
+
+
+@rule
+def update_oldest(world: World, rules: Rules, instance: int, now_s: float) -> None:
+    """The oldest step in flight has ended: process its output."""
+    lane, batching = world.lanes[instance], rules.batching[instance]
+    metrics.memory_used(world.tally, world.kv, batching, instance, now_s)
+    update_from_output(world, rules, instance, lane.oldest_slot, now_s)
+    lane.oldest_slot = (lane.oldest_slot + 1) % batching.queue_depth
+    lane.in_flight -= 1
+    lane.clock_s = now_s
+    drains = lane.in_flight > 0 and not has_requests(world, instance)
+    lane.action = UPDATE if drains else SCHEDULE

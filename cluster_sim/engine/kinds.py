@@ -1,0 +1,82 @@
+"""The engine's words: every choice that a rule branches on, as one list per choice.
+
+A member's name is the YAML word, the stored value and the branch. Members are cast to int in build.py: an
+enum member as an argument would be another compiled signature.
+"""
+
+from enum import IntEnum
+
+
+class Status(IntEnum):
+    """What a kernel reports to run.py; everything but `done` names a request or an instance there."""
+
+    done = 0
+    stuck = 1  # a request at the head of the queue can never be admitted
+
+
+class RequestStatus(IntEnum):
+    """vLLM's RequestStatus; `unseen` until the engine picks the request up."""
+
+    unseen = 0
+    waiting = 1
+    running = 2
+    preempted = 3
+    finished_stopped = 4  # stop token
+    finished_length_capped = 5  # max_tokens or max_model_len
+    finished_aborted = 6
+
+
+class Outcome(IntEnum):
+    """How a request ended for its client."""
+
+    pending = 0
+    completed = 1
+    rejected = 2  # refused before the scheduler: it could never fit
+    cancelled = 3
+    timed_out = 4
+
+
+class SchedulingPolicy(IntEnum):
+    """vLLM's --scheduling-policy."""
+
+    fcfs = 0
+    priority = 1
+
+
+class RouterPolicy(IntEnum):
+    """How the router picks an instance."""
+
+    round_robin = 0
+    least_requests = 1
+
+
+class Action(IntEnum):
+    """What the engine core of an instance does next."""
+
+    schedule = 0
+    update = 1
+
+
+class LuckKind(IntEnum):
+    """Where acceptance comes from: a profile and the request's own stream, or recorded draws (replay)."""
+
+    profile = 0
+    recorded = 1
+
+
+class Purpose(IntEnum):
+    """What a random number is for; streams of different purposes are independent."""
+
+    acceptance = 1
+    arrivals = 2
+    prompt_tokens = 3
+    output_tokens = 4
+
+
+class Command(IntEnum):
+    """What by_hand.py can be told to do."""
+
+    accept = 0
+    abort = 1
+    schedule = 2
+    update = 3

@@ -1,0 +1,126 @@
+"""Empty tables: World before the first arrival, and the maker of record arrays."""
+
+from typing import Any, TypeVar
+
+import numpy as np
+
+from cluster_sim.engine import metrics
+from cluster_sim.engine.block_pool import NO_KEY
+from cluster_sim.engine.kinds import Outcome
+from cluster_sim.engine.rules import Rules
+from cluster_sim.engine.state import (
+    Block,
+    Entry,
+    KvCache,
+    Lane,
+    Link,
+    LogRow,
+    Pool,
+    Progress,
+    Queue,
+    RouterMemory,
+    Step,
+    Tally,
+    Totals,
+    World,
+)
+from cluster_sim.engine.tables import Ints, Longs, Table, row_dtype
+
+Row = TypeVar("Row")
+
+
+def empty_table(row: type, *shape: int, **columns: Any) -> Any:
+    """A table of `row` of the given shape: zeros, except for the `columns` given (scalars or arrays)."""
+    table = np.zeros(shape, row_dtype(row)).view(np.recarray)
+    for name, values in columns.items():
+        table[name] = values
+    return table
+
+
+def columns(table: Table[Row]) -> Table[Row]:
+    """The same table for those who read whole columns: Ray does not bring record arrays back as such."""
+    plain: Any = table
+    as_columns: Table[Row] = plain.view(np.ndarray)
+    return as_columns
+
+
+def new_world(rules: Rules) -> World:
+    """The state before the first arrival."""
+    requests = rules.workload.requests
+    num_requests, num_instances = requests.shape[0], rules.batching.shape[0]
+    seats = int(rules.batching["max_num_seqs"].max())
+    depth = int(rules.batching["queue_depth"].max())
+    return World(
+        progress=empty_table(Progress, num_requests, known_tokens=requests["prompt_tokens"], block_row=-1),
+        links=empty_table(Link, num_requests, next=-1, previous=-1, child=-1),
+        queues=empty_table(Queue, num_instances, head=-1, tail=-1, inbox_head=-1, inbox_tail=-1),
+        lanes=empty_table(Lane, num_instances),
+        running=_ints(num_instances, seats),
+        steps=empty_table(Step, num_instances, depth),
+        entries=empty_table(Entry, num_instances, depth, seats),
+        preempted=_ints(num_instances, depth, seats),
+        kv=_new_kv(rules, seats),
+        memory=empty_table(RouterMemory, num_instances),
+        log=empty_table(
+            LogRow,
+            num_requests,
+            scheduled_s=np.nan,
+            first_token_s=np.nan,
+            last_token_s=np.nan,
+            instance=-1,
+            outcome=np.where(requests["is_rejected"], int(Outcome.rejected), int(Outcome.pending)),
+        ),
+        tally=_new_tally(rules, num_instances, seats),
+    )
+
+
+def blocks_per_request(rules: Rules) -> int:
+    """Most KV blocks that any request of the run can hold, lookahead and drafts in flight included."""
+    requests, batching = rules.workload.requests, rules.batching
+    drafts = 2 * (rules.drafting["num_speculative_tokens"] + 1) + batching["lookahead_tokens"]
+    whole = requests["prompt_tokens"].astype(np.int64) + requests["max_tokens"]
+    whole[requests["is_rejected"]] = 1
+    longest = np.minimum(whole.max(initial=1) + drafts, batching["max_model_len"])
+    return int(np.minimum(-(-longest // batching["block_size"]), batching["num_gpu_blocks"]).max())
+
+
+def _new_kv(rules: Rules, seats: int) -> KvCache:
+    """Free lists hold blocks 1 .. num_gpu_blocks - 1; without prefix caching there are none."""
+    num_blocks = rules.batching["num_gpu_blocks"]
+    caches = bool(rules.batching["enable_prefix_caching"].any())
+    width = int(num_blocks.max()) if caches else 1
+    slots = 1 << (2 * width - 1).bit_length()
+    ring = np.zeros((len(num_blocks), slots), np.int32)
+    ring[:, : width - 1] = np.arange(1, width)
+    return KvCache(
+        pools=empty_table(
+            Pool, len(num_blocks), num_free=num_blocks - 1, back=num_blocks - 1, num_free_rows=seats
+        ),
+        blocks=empty_table(
+            Block, len(num_blocks), width, key=NO_KEY, next_copy=-1, place=np.arange(width) - 1
+        ),
+        free_ring=ring,
+        slots=np.full((len(num_blocks), slots), -1, np.int32),
+        block_table=_ints(len(num_blocks), seats, blocks_per_request(rules) if caches else 1),
+        free_rows=np.tile(np.arange(seats - 1, -1, -1, dtype=np.int32), (len(num_blocks), 1)),
+    )
+
+
+def _new_tally(rules: Rules, num_instances: int, seats: int) -> Tally:
+    num_classes = int(rules.workload.requests["workload_class"].max(initial=0)) + 1
+    lengths = int(rules.drafting["num_speculative_tokens"].max()) + 1
+    return Tally(
+        totals=empty_table(Totals, num_instances),
+        batch_size_steps=_longs(num_instances, seats + 1),
+        draft_length_steps=_longs(num_instances, lengths),
+        verified=_longs(num_instances, num_classes, lengths, lengths),
+        gap_bins=_longs(num_instances, metrics.NUM_GAP_BINS),
+    )
+
+
+def _longs(*shape: int) -> Longs:
+    return np.zeros(shape, np.int64)
+
+
+def _ints(*shape: int) -> Ints:
+    return np.zeros(shape, np.int32)
