@@ -1,0 +1,1 @@
+"""Speculative decoding: acceptance profiles, draft schedules, and what a drafter costs."""
