@@ -1,0 +1,32 @@
+"""All that is printed: results on stdout, words about the run on stderr."""
+
+import shutil
+import sys
+
+from rich.console import RenderableType
+
+from cluster_sim.engine.jit import is_compiled_before
+from cluster_sim.report.terminal import to_text
+
+PIPED_WIDTH = 120  # columns where no terminal says its own
+
+
+def width() -> int:
+    """Columns of what is printed."""
+    return shutil.get_terminal_size((PIPED_WIDTH, 0)).columns
+
+
+def show(view: RenderableType) -> None:
+    """Print a result, in colours if it goes to a terminal."""
+    sys.stdout.write(to_text(view, width(), colours=sys.stdout.isatty()))
+
+
+def say(words: str) -> None:
+    """Print a line about the run."""
+    print(f"cluster_sim: {words}", file=sys.stderr, flush=True)
+
+
+def announce_compilation(module: str) -> None:
+    """Say so if the entries of an engine module must be compiled first."""
+    if not is_compiled_before(module):
+        say("compiling the engine, once, about 20 s")

@@ -1,0 +1,164 @@
+"""A sweep on the terminal: every arm against the baseline, and where it stops paying."""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+from rich import box
+from rich.console import Console, Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from cluster_sim.comparison import RATE_AXIS
+from cluster_sim.report.words import figures, seconds
+
+MARKS = {"win": "+", "loss": "-", "tie": "=", "unknown": "?"}
+STYLES = {"win": "green", "loss": "red", "tie": "", "unknown": "yellow"}
+TITLES = {
+    "output_throughput_tok_s": "output throughput: tokens/s, and ratio to it (above 1 is better)",
+    "tpot_s": "time per output token (TPOT): mean, and ratio to it (below 1 is better)",
+}
+PATHS = {"output_throughput_tok_s": ("output_throughput_tok_s",), "tpot_s": ("tpot_s", "mean")}
+LEGEND = (
+    "+ win, - loss, = tie (the 95% interval holds 1, or the ratio is within 1% of it), "
+    "? one seed, no interval; * saturated: more came than was served, latency grows with the run"
+)
+MOST_SEEDS = 0.5  # at least so many of a point's seeds are saturated: the point is
+Cell = Callable[[Mapping[str, Any]], str]  # of a ratio
+Entries = Mapping[str, Mapping[tuple[object, ...], Mapping[str, Any]]]  # arm -> point -> entry
+
+
+def sweep_view(comparison: Mapping[str, Any], baseline: str, width: int) -> RenderableType:
+    """The crossover tables of comparison.compare_arms, and a sentence for every arm."""
+    tables: list[RenderableType] = []
+    for name, title in TITLES.items():
+        arms = list(comparison["vs_baseline"])
+        tables += [Text(title, style="bold"), *_tables(comparison, baseline, arms, name, width)]
+    sentences = [Text(sentence, style="bold") for sentence in crossover_sentences(comparison, baseline)]
+    return Group(*tables, Text(LEGEND, style="dim"), Text(""), *sentences)
+
+
+def crossover_sentences(comparison: Mapping[str, Any], baseline: str) -> Iterator[str]:
+    """For every arm: where it is faster than the baseline, and from where it loses throughput."""
+    axis = comparison["crossover"]["axis"]
+    if axis is None:
+        return
+    if _is_unjudged(comparison):
+        yield "From one seed nothing is judged: there is no interval. Give sweep.seeds two values or more."
+        return
+    unit = "requests/s" if axis == RATE_AXIS else axis
+    means, ratios = _by_point(comparison["arms"]), _by_point(comparison["vs_baseline"])
+    for arm, groups in comparison["crossover"]["arms"].items():
+        for group in groups:
+            where = "".join(f", {name}={value}" for name, value in group["axes"].items())
+            steady = [
+                entry
+                for point, entry in ratios[arm].items()
+                if entry["axes"].items() >= group["axes"].items() and not _is_saturated(means[arm][point])
+            ]
+            lost = group["output_throughput_tok_s"]
+            loses = "nowhere in the sweep" if lost is None else f"from {lost:g} {unit}"
+            yield (
+                f"{arm}{where}: faster per token than {baseline} {_where_faster(steady, axis, unit)}; "
+                f"loses throughput {loses}."
+            )
+
+
+def _is_unjudged(comparison: Mapping[str, Any]) -> bool:
+    """Whether no arm has an interval at any point."""
+    entries = [entry for arm in comparison["vs_baseline"].values() for entry in arm]
+    ratios = [entry[name] for entry in entries for name in TITLES if entry[name]]
+    return bool(ratios) and all(ratio["verdict"] == "unknown" for ratio in ratios)
+
+
+def _where_faster(entries: Sequence[Mapping[str, Any]], axis: str, unit: str) -> str:
+    """Where an arm wins in time per token: up to some value, or at those listed."""
+    ordered = sorted(entries, key=lambda entry: float(entry["axes"][axis]))
+    wins = [bool(entry["tpot_s"]) and entry["tpot_s"]["verdict"] == "win" for entry in ordered]
+    values = [entry["axes"][axis] for entry, is_win in zip(ordered, wins, strict=True) if is_win]
+    if not values:
+        return "nowhere"
+    if wins == sorted(wins, reverse=True):
+        return f"up to {values[-1]:g} {unit}"
+    return f"at {', '.join(f'{value:g}' for value in values)} {unit}"
+
+
+def _tables(
+    comparison: Mapping[str, Any], baseline: str, arms: Sequence[str], name: str, width: int
+) -> list[Table]:
+    """A table with as much of the intervals as `width` has room for; several where all arms do not fit."""
+    console = Console(width=10_000)
+    for cell in (_with_bounds, _with_half_width, _bare):
+        table = _filled(comparison, baseline, arms, name, cell)
+        if console.measure(table).maximum <= width:
+            return [table]
+    if len(arms) <= 1:
+        return [table]
+    parts = (arms[: len(arms) // 2], arms[len(arms) // 2 :])
+    return [table for part in parts for table in _tables(comparison, baseline, part, name, width)]
+
+
+def _with_bounds(ratio: Mapping[str, Any]) -> str:
+    if ratio["low"] is None or ratio["high"] is None:
+        return _bare(ratio)
+    return f"{ratio['ratio']:.3f} [{ratio['low']:.3f}, {ratio['high']:.3f}]"
+
+
+def _with_half_width(ratio: Mapping[str, Any]) -> str:
+    if ratio["low"] is None or ratio["high"] is None:
+        return _bare(ratio)
+    return f"{ratio['ratio']:.2f} ±{(ratio['high'] - ratio['low']) / 2:.2f}"
+
+
+def _bare(ratio: Mapping[str, Any]) -> str:
+    return f"{ratio['ratio']:.2f}"
+
+
+def _filled(
+    comparison: Mapping[str, Any], baseline: str, arms: Sequence[str], name: str, cell: Cell
+) -> Table:
+    means, ratios = _by_point(comparison["arms"]), _by_point(comparison["vs_baseline"])
+    points = list(dict.fromkeys(point for entries in means.values() for point in entries))
+    axes = next((list(entry["axes"]) for entries in means.values() for entry in entries.values()), [])
+    table = Table(box=box.SIMPLE_HEAD)
+    for axis in axes:
+        table.add_column("requests/s" if axis == RATE_AXIS else axis, justify="right", no_wrap=True)
+    table.add_column(baseline, justify="right", no_wrap=True)
+    for arm in arms:
+        table.add_column(arm, justify="right", no_wrap=True)
+    for point in points:
+        own = _own_cell(means.get(baseline, {}).get(point), name)
+        others = (_ratio_cell(means[arm].get(point), ratios[arm].get(point), name, cell) for arm in arms)
+        table.add_row(*(str(value) for value in point), own, *others)
+    return table
+
+
+def _by_point(arms: Mapping[str, Sequence[Mapping[str, Any]]]) -> Entries:
+    return {arm: {tuple(entry["axes"].values()): entry for entry in entries} for arm, entries in arms.items()}
+
+
+def _own_cell(entry: Mapping[str, Any] | None, name: str) -> str:
+    value: Any = entry
+    for key in PATHS[name]:
+        value = value and value[key]
+    if not entry or not value:
+        return ""
+    words = seconds(value["value"]) if name == "tpot_s" else figures(value["value"])
+    return words + _saturation_mark(entry)
+
+
+def _ratio_cell(
+    entry: Mapping[str, Any] | None, ratios: Mapping[str, Any] | None, name: str, cell: Cell
+) -> Text:
+    if not entry or not ratios or not ratios[name]:
+        return Text("")
+    verdict = ratios[name]["verdict"]
+    return Text(f"{cell(ratios[name])} {MARKS[verdict]}{_saturation_mark(entry)}", style=STYLES[verdict])
+
+
+def _saturation_mark(entry: Mapping[str, Any]) -> str:
+    """As wide as no mark, so that numbers stay aligned."""
+    return "*" if _is_saturated(entry) else " "
+
+
+def _is_saturated(entry: Mapping[str, Any]) -> bool:
+    return entry["saturated"] is not None and entry["saturated"] >= MOST_SEEDS

@@ -1,0 +1,105 @@
+"""One simulation: build, run, and word what a kernel reports."""
+
+import hashlib
+import math
+import time
+from collections.abc import Callable
+from dataclasses import replace
+
+import numpy as np
+
+from cluster_sim.build import build, bundle_name
+from cluster_sim.bundle import format as bundle_format
+from cluster_sim.config import Config, DraftCost
+from cluster_sim.engine import loop, router
+from cluster_sim.engine.kinds import Status
+from cluster_sim.engine.rules import Rules
+from cluster_sim.engine.state import World
+from cluster_sim.results import Run
+from cluster_sim.workload import Workload
+from cluster_sim.world import columns, new_world
+
+REQUESTS_PER_SLICE = 20_000  # between two reports of progress: about a tenth of a second
+Progress = Callable[[int, int], None]  # (requests dispatched, all requests)
+
+
+def simulate(config: Config, report: Progress | None = None) -> Run:
+    """Build and run one simulation.
+
+    Raises:
+        UserError: the configuration, its bundle or its trace is wrong, or does not fit.
+    """
+    started = time.perf_counter()
+    built = build(config)
+    world = new_world(built.rules)
+    engine_wall_s = drive(world, built.rules, report)
+    return Run(
+        config=replace(config, engine=built.engine),
+        requests=columns(built.rules.workload.requests),
+        log=columns(world.log),
+        tally=world.tally._replace(totals=columns(world.tally.totals)),
+        usable_blocks=built.rules.batching["num_gpu_blocks"] - 1,
+        class_names=built.workload.class_names,
+        memory_bytes={part: size for part, size in built.memory.as_dict().items() if part.endswith("_bytes")},
+        bundle_name=built.bundle.name,
+        bundle_digest=bundle_format.digest(bundle_format.directory_of(bundle_name(config))),
+        workload_source=built.workload.source,
+        workload_digest=digest_of(built.workload),
+        acceptance_source=acceptance_source(config),
+        draft_cost="zero: upper bound" if config.speculation.draft_cost is DraftCost.zero else "bundle",
+        warnings=built.warnings,
+        engine_wall_s=engine_wall_s,
+        wall_s=time.perf_counter() - started,
+    )
+
+
+def acceptance_source(config: Config) -> str:
+    """Where the acceptance profile comes from, in words."""
+    acceptance = config.speculation.acceptance
+    if acceptance is None:
+        return "no speculation"
+    return "given by the user" if acceptance.source is None else f"published: {acceptance.source}"
+
+
+def digest_of(workload: Workload) -> str:
+    """Hex digest of what the clients ask for."""
+    columns = (
+        workload.arrival_s,
+        workload.prompt_tokens,
+        workload.output_tokens,
+        workload.workload_class,
+        workload.priority,
+        workload.content_start,
+        workload.content_ids,
+    )
+    return hashlib.sha256(b"".join(np.ascontiguousarray(column).tobytes() for column in columns)).hexdigest()
+
+
+def warm_up(config: Config) -> None:
+    """Compile the engine, or load what an earlier process compiled, before workers need it all at once."""
+    rules = build(config).rules
+    loop.run_until(new_world(rules), rules, 0, 0.0)
+
+
+def drive(world: World, rules: Rules, report: Progress | None = None) -> float:
+    """Run to the end of the last request; seconds inside the compiled engine.
+
+    The run is cut into slices at windows of the router, which changes no result (loop.run_until).
+    """
+    arrivals_s = rules.workload.requests["arrival_s"]
+    interval_s = rules.routing.signal_interval_s
+    request, engine_wall_s, status = 0, 0.0, int(Status.done)
+    for last in range(REQUESTS_PER_SLICE, len(arrivals_s) + REQUESTS_PER_SLICE, REQUESTS_PER_SLICE):
+        until_s = math.inf
+        if last < len(arrivals_s):
+            until_s = router.window_start_s(interval_s, float(arrivals_s[last]))
+        started = time.perf_counter()
+        request, status = loop.run_until(world, rules, request, until_s)
+        engine_wall_s += time.perf_counter() - started
+        if report is not None:
+            report(request, len(arrivals_s))
+    if status != Status.done:
+        raise RuntimeError(
+            "a request at the head of a queue can never be admitted, though build.py let it pass"
+        )
+    return engine_wall_s

@@ -1,0 +1,68 @@
+"""Whether a run was saturated: more arrived than was served, to the end.
+
+Rule. Let N(t) be the number of requests in the system, and look at the second half, of length T, of the time
+in which requests arrive; the first half is warm-up. A least-squares line through N(t) rises over that half by
+r. The run is saturated when r exceeds all of
+
+    10 requests;
+    5 % of the requests that arrived in that half: r / arrivals estimates 1 - 1 / utilisation;
+    2.5 standard deviations of the rise by chance in a stable system, whose variance is the smaller of
+        12 N W / T      the infinite-server queue, M/G/inf: T / W independent values of variance N, for the
+                        mean number N in the system and the mean time W in it;
+        6/5 arrivals    a queue that is never empty: N(t) is a random walk that Poisson arrivals drive.
+
+A run so short that requests stay for most of it counts as saturated too: it never became steady. With too few
+arrivals, or all at one moment, nobody can tell: None.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from cluster_sim.engine.kinds import Outcome
+from cluster_sim.engine.tables import Floats
+from cluster_sim.results import Run
+
+FEWEST_ARRIVALS = 20  # in the second half
+SMALLEST_RISE_REQUESTS = 10
+SMALLEST_SHARE = 0.05
+STANDARD_DEVIATIONS = 2.5
+NUM_POINTS = 256  # at which N(t) is looked at
+
+
+@dataclass(frozen=True)
+class Growth:
+    """How the number in the system changes over the second half of the arrivals; None: nobody can tell."""
+
+    requests: float | None  # rise of the line
+    share_of_arrivals: float | None  # of those that arrived meanwhile
+    is_saturated: bool | None
+
+
+def growth_of_queue(run: Run) -> Growth:
+    """Growth of the number of requests in the system, rejected ones left out."""
+    served = run.log["outcome"] != int(Outcome.rejected)
+    arrival_s = run.requests["arrival_s"][served]
+    left_s = np.where(
+        run.log["outcome"] == int(Outcome.completed), run.log["last_token_s"], run.requests["abort_s"]
+    )[served]
+    return growth(arrival_s, left_s)
+
+
+def growth(arrival_s: Floats, left_s: Floats) -> Growth:
+    """Growth of the number in a system; requests enter at `arrival_s`, in order, and leave at `left_s`."""
+    if len(arrival_s) == 0:
+        return Growth(None, None, None)
+    middle_s, end_s = (arrival_s[0] + arrival_s[-1]) / 2, arrival_s[-1]
+    half_s = float(end_s - middle_s)
+    arrivals = int((arrival_s > middle_s).sum())
+    if half_s <= 0.0 or arrivals < FEWEST_ARRIVALS:
+        return Growth(None, None, None)
+    at_s = np.linspace(middle_s, end_s, NUM_POINTS)
+    entered = np.searchsorted(arrival_s, at_s, side="right")
+    inside = entered - np.searchsorted(np.sort(left_s), at_s, side="right")
+    rise = float(np.polyfit(np.linspace(0.0, 1.0, NUM_POINTS), inside, 1)[0])
+    stay_s = float((left_s - arrival_s)[arrival_s > middle_s].mean())
+    by_chance = np.sqrt(min(12 * inside.mean() * stay_s / half_s, 1.2 * arrivals))
+    threshold = max(SMALLEST_RISE_REQUESTS, SMALLEST_SHARE * arrivals, STANDARD_DEVIATIONS * by_chance)
+    return Growth(rise, rise / arrivals, bool(rise > threshold))

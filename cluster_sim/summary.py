@@ -1,0 +1,214 @@
+"""Numbers of one simulation: what summary.json holds.
+
+Definitions are those of `vllm bench serve` and of vLLM's counters (../shared/vllm-scheduler.md sections 12
+and 13). The duration that throughputs divide by runs from the first arrival to the last delivered token. A
+value that does not exist, such as the TPOT of no request, is None (null in JSON).
+"""
+
+import resource
+import sys
+from typing import Any
+
+import numpy as np
+
+from cluster_sim.engine.kinds import Outcome
+from cluster_sim.engine.metrics import BIN_WIDTH, gap_edges_s
+from cluster_sim.engine.tables import Floats, Longs
+from cluster_sim.results import Flags, Run, has_slo, latencies, meets_slo
+from cluster_sim.saturation import growth_of_queue
+from cluster_sim.statistics import wilson_interval
+
+PERCENTILES = (50, 90, 95, 99)
+
+
+def summarise(run: Run) -> dict[str, Any]:
+    """All of summary.json for one simulation: plain numbers, lists and dictionaries."""
+    duration_s = simulated_s(run)
+    everyone = np.ones(len(run.log["outcome"]), np.bool_)
+    growth = growth_of_queue(run)
+    return {
+        **of_requests(run, everyone, duration_s),
+        "itl_s": _gaps(run.tally.gap_bins.sum(axis=0), float(run.tally.totals["gap_sum_s"].sum())),
+        "itl_resolution_percent": 100 * BIN_WIDTH,
+        **acceptance(run.tally.verified.sum(axis=(0, 1))),
+        **_steps(run),
+        **_use_of_instances(run, duration_s),
+        "memory_bytes": dict(run.memory_bytes),
+        "saturated": growth.is_saturated,
+        "queue_growth": {"requests": growth.requests, "share_of_arrivals": growth.share_of_arrivals},
+        "draft_cost": run.draft_cost,
+        "warnings": list(run.warnings),
+        "simulated_s": duration_s,
+        "engine_wall_s": run.engine_wall_s,
+        "wall_s": run.wall_s,
+        "peak_rss_bytes": _peak_rss_bytes(),
+    }
+
+
+def simulated_s(run: Run) -> float:
+    """From the first arrival to the last delivered token, s; 0 when nothing was delivered."""
+    delivered_s = run.log["last_token_s"][run.log["chunks"] > 0]
+    return float(delivered_s.max() - run.requests["arrival_s"].min()) if len(delivered_s) else 0.0
+
+
+def of_requests(run: Run, chosen: Flags, duration_s: float) -> dict[str, Any]:
+    """What the `chosen` requests (flags, shape [request]) experienced; latencies of the completed ones.
+
+    Rates divide by `duration_s`, that of the whole run: those of a partition of the requests add up.
+    """
+    times, log = latencies(run), run.log
+    completed = chosen & (log["outcome"] == int(Outcome.completed))
+    good = chosen & meets_slo(run, times)
+    emitted_tokens = log["emitted_tokens"]
+    asked = has_slo(run.config.slo)
+    offered = int(chosen.sum())
+    return {
+        "ttft_s": distribution(times.ttft_s[completed]),
+        "tpot_s": distribution(times.tpot_s[completed & (emitted_tokens > 1)]),
+        "e2el_s": distribution(times.e2el_s[completed]),
+        "queue_s": distribution(times.queue_s[completed]),
+        "requests": {
+            "offered": offered,
+            **{
+                outcome.name: int((chosen & (log["outcome"] == int(outcome))).sum())
+                for outcome in (Outcome.completed, Outcome.rejected, Outcome.cancelled, Outcome.timed_out)
+            },
+        },
+        "request_throughput_rps": _rate(completed.sum(), duration_s),
+        "output_throughput_tok_s": _rate(emitted_tokens[chosen].sum(), duration_s),
+        "slo_goodput_rps": _rate(good.sum(), duration_s) if asked else None,
+        "slo_attainment": int(good.sum()) / offered if asked and offered else None,
+        "slo_attainment_interval": _bounds(int(good.sum()), offered) if asked and offered else None,
+        "token_goodput_tok_s": _rate(emitted_tokens[good].sum(), duration_s) if asked else None,
+        "tokens": {
+            "prompt": int(run.requests["prompt_tokens"][chosen].sum()),
+            "cached": int(log["cached_tokens"][chosen].sum()),
+            "drafted": int(log["drafted_tokens"][chosen].sum()),
+            "accepted": int(log["accepted_tokens"][chosen].sum()),
+            "rejected": int((log["drafted_tokens"] - log["accepted_tokens"])[chosen].sum()),
+            "emitted": int(emitted_tokens[chosen].sum()),
+        },
+        "tokens_per_chunk": _ratio(emitted_tokens[chosen].sum(), log["chunks"][chosen].sum()),
+        "preemptions": int(log["preemptions"][chosen].sum()),
+    }
+
+
+def acceptance(verified: Longs) -> dict[str, Any]:
+    """Acceptance from verify events [drafts verified, drafts accepted]; None without any.
+
+    Acceptance length = 1 + accepted / verify events with a draft; rate = accepted / drafted tokens. Entry i
+    of acceptance_by_position is the share of the events with more than i drafts whose first i + 1 drafts were
+    all accepted; vLLM divides by all events with a draft: late positions read low when lengths vary.
+    """
+    events = verified[1:]
+    drafts, accepted = np.arange(1, len(verified)), np.arange(verified.shape[1])
+    num_events = int(events.sum())
+    if num_events == 0:
+        names = ("length", "rate", "by_position", "by_position_vllm")
+        return {f"acceptance_{name}": None for name in names}
+    num_drafted, num_accepted = int(events.sum(axis=1) @ drafts), int(events.sum(axis=0) @ accepted)
+    reached = np.cumsum(events.sum(axis=1)[::-1])[::-1]  # [position] events that had it
+    kept = np.cumsum(events.sum(axis=0)[::-1])[::-1][1:]  # [position] events that accepted it
+    return {
+        "acceptance_length": 1 + num_accepted / num_events,
+        "acceptance_rate": num_accepted / num_drafted,
+        "acceptance_by_position": [_ratio(*pair) for pair in zip(kept, reached, strict=True)],
+        "acceptance_by_position_vllm": [_ratio(kept_at, num_events) for kept_at in kept],
+    }
+
+
+def distribution(values: Floats) -> dict[str, float | None]:
+    """Mean and percentiles (numpy's linear interpolation) of `values`; all None when there are none."""
+    if len(values) == 0:
+        return dict.fromkeys(("mean", *(f"p{percent}" for percent in PERCENTILES)))
+    quantiles = np.percentile(values, PERCENTILES)
+    names = (f"p{percent}" for percent in PERCENTILES)
+    return {"mean": float(values.mean()), **dict(zip(names, quantiles.tolist(), strict=True))}
+
+
+def histogram_percentile(counts: Longs, edges: Floats, percent: float) -> float:
+    """The value below which `percent` (above 0) of the counted lie, spread evenly over their bins.
+
+    Bin i is from edges[i] to edges[i + 1]. The sample's percentile lies in the same bin, or at the edge that
+    it shares with the next: the error is no more than a bin's width.
+    """
+    below = np.concatenate(([0], np.cumsum(counts)))
+    rank = percent / 100 * below[-1]
+    bin_of = int(np.searchsorted(below[1:], rank, side="left"))
+    inside = (rank - below[bin_of]) / counts[bin_of]
+    return float(edges[bin_of] + inside * (edges[bin_of + 1] - edges[bin_of]))
+
+
+def counted_percentile(counts: Longs, percent: float) -> float:
+    """The linear percentile (as numpy's) of a sample that holds the number i counts[i] times."""
+    rank = percent / 100 * (int(counts.sum()) - 1)
+    through = np.cumsum(counts)
+    low, high = np.searchsorted(through, [np.floor(rank), np.ceil(rank)], side="right")
+    return float(low + (rank - np.floor(rank)) * (high - low))
+
+
+def _gaps(bins: Longs, sum_s: float) -> dict[str, float | None]:
+    count = int(bins.sum())
+    if count == 0:
+        return distribution(np.zeros(0))
+    edges = gap_edges_s()
+    percentiles = {f"p{percent}": histogram_percentile(bins, edges, percent) for percent in PERCENTILES}
+    return {"mean": sum_s / count, **percentiles}
+
+
+def _steps(run: Run) -> dict[str, Any]:
+    sizes = run.tally.batch_size_steps.sum(axis=0)
+    some = bool(sizes.sum())
+    return {
+        "steps": int(run.tally.totals["steps"].sum()),
+        "steps_by_draft_length": run.tally.draft_length_steps.sum(axis=0).tolist(),
+        "batch_size": {
+            "mean": _ratio(sizes @ np.arange(len(sizes)), sizes.sum()),
+            "p50": counted_percentile(sizes, 50) if some else None,
+            "p99": counted_percentile(sizes, 99) if some else None,
+        },
+        "tokens_per_step": _ratio(run.tally.totals["scheduled_tokens"].sum(), sizes.sum()),
+    }
+
+
+def _use_of_instances(run: Run, duration_s: float) -> dict[str, Any]:
+    """Shares of KV memory and of time, over the instances; until the last step ends, if that is later."""
+    totals = run.tally.totals
+    span_s = max(duration_s, float(totals["clock_s"].max() - run.requests["arrival_s"].min()))
+    if span_s <= 0.0:
+        return {
+            "kv_usage": {"mean": 0.0, "max": 0.0},
+            "time_share": {"target": 0.0, "draft": 0.0, "host": 0.0, "idle": 1.0},
+        }
+    whole_s = span_s * len(run.usable_blocks)
+    busy = {
+        "target": float(totals["target_s"].sum()) / whole_s,
+        "draft": float(totals["draft_s"].sum()) / whole_s,
+        "host": float(totals["exposed_host_s"].sum()) / whole_s,
+    }
+    return {
+        "kv_usage": {
+            "mean": float(totals["kv_block_s"].sum() / (run.usable_blocks.sum() * span_s)),
+            "max": float((totals["kv_blocks_max"] / run.usable_blocks).max()),
+        },
+        "time_share": {**busy, "idle": max(0.0, 1.0 - sum(busy.values()))},
+    }
+
+
+def _bounds(successes: int, trials: int) -> list[float]:
+    interval = wilson_interval(successes, trials)
+    return [interval.low, interval.high]
+
+
+def _rate(count: Any, duration_s: float) -> float:
+    return float(count) / duration_s if duration_s > 0.0 else 0.0
+
+
+def _ratio(part: Any, whole: Any) -> float | None:
+    return float(part) / float(whole) if whole else None
+
+
+def _peak_rss_bytes() -> int:
+    """Most memory that this process ever held; getrusage counts KiB on Linux and bytes on macOS."""
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return peak if sys.platform == "darwin" else 1024 * peak
