@@ -44,7 +44,7 @@ def test_no_error_advises_to_add_an_unknown_key() -> None:
 
 @pytest.mark.parametrize(("group", "option"), OPTIONS)
 def test_every_file_of_conf_composes(group: str, option: str) -> None:
-    compose([f"{'+' if group in ADDED_GROUPS else ''}{group}={option}"])
+    assert isinstance(compose([f"{'+' if group in ADDED_GROUPS else ''}{group}={option}"]), Config)
 
 
 @pytest.mark.parametrize(("group", "option"), OPTIONS)
@@ -275,7 +275,7 @@ def test_options_of_the_users_own_are_found(tmp_path: Path) -> None:
 def test_no_command_line_breaks_the_composer(arguments: list[str]) -> None:
     """Whatever is typed, the answer is a configuration or one UserError."""
     with contextlib.suppress(UserError):
-        compose(arguments)
+        assert isinstance(compose(arguments), Config)
 
 
 def engine_of(*arguments: str) -> EngineConfig:
