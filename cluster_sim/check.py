@@ -107,6 +107,9 @@ def _check_engine(config: Config) -> None:
     if budget is not None and verified > budget:
         rule = f"a step must have room for one verification, 1 + num_speculative_tokens = {verified} tokens"
         _refuse(rule, budget, "engine.max_num_scheduled_tokens", f"Set it to {verified} or more.")
+    if engine.long_prefill_token_threshold_adaptive and engine.long_prefill_token_threshold == 0:
+        rule, key = "the adaptive threshold starts from one", "engine.long_prefill_token_threshold"
+        _refuse(rule, "0", key, f"Set {key} above 0, or leave {key}_adaptive out.")
     looks_ahead = config.speculation.method is not Method.none and engine.enable_prefix_caching
     for flag in ("disable_lookahead_block_hashes", "disable_eagle_block_drop"):
         if getattr(engine, flag) and not looks_ahead:
