@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 LARGEST_COUNT = 2**31 - 1  # the engine's tables count in 32 bits
 LARGEST_SEED = 2**63 - 1
+LARGEST_SPREAD = 20  # of a logit: odds of e^20; beyond it, every draft is all but certain or all but hopeless
 
 
 @dataclass(frozen=True)
@@ -50,14 +51,37 @@ BOUNDS = {
     "model.head_dim": _count("the size of a head"),
     "model.vocab_size": _count("the size of the vocabulary"),
     "model.max_position_embeddings": _count("the model's length in tokens", low=2),
+    "model.num_experts": _count("the number of experts", low=0),
+    "model.num_experts_per_tok": _count("the number of experts per token", low=0),
+    "model.moe_intermediate_size": _count("the intermediate size of an expert", low=0),
+    "model.n_shared_experts": _count("the number of shared experts", low=0),
+    "model.first_k_dense_replace": _count("the number of layers without experts", low=0),
+    "model.kv_lora_rank": _count("the rank of keys and values", low=0),
+    "model.q_lora_rank": _count("the rank of queries", low=0),
+    "model.qk_nope_head_dim": _count("the size of a head without positions", low=0),
+    "model.qk_rope_head_dim": _count("the size of a head with positions", low=0),
+    "model.v_head_dim": _count("the size of a head's values", low=0),
+    "model.sliding_window": _count("the window in tokens", low=0),
+    "model.sliding_window_layers": _count("the number of layers with a window", low=0),
+    "model.full_attention_interval": _count("the distance of layers that attend", low=0),
+    "model.linear_num_key_heads": _count("the number of linear key heads", low=0),
+    "model.linear_num_value_heads": _count("the number of linear value heads", low=0),
+    "model.linear_key_head_dim": _count("the size of a linear key head", low=0),
+    "model.linear_value_head_dim": _count("the size of a linear value head", low=0),
+    "model.linear_conv_kernel_dim": _count("the width of the convolution", low=0),
+    "model.num_nextn_predict_layers": _count("the number of MTP modules", low=0),
     "hardware.bf16_tflops": _positive("the peak in TFLOP/s"),
+    "hardware.fp8_tflops": Bound("the peak in TFLOP/s"),
     "hardware.hbm_gb_per_s": _positive("the memory bandwidth in GB/s"),
     "hardware.nvlink_gb_per_s": _positive("the link's bandwidth in GB/s"),
     "hardware.memory_gib": _positive("the device memory in GiB"),
+    "hardware.num_sms": _count("the number of streaming multiprocessors"),
     "hardware.default_max_num_batched_tokens": _count("the default token budget"),
     "hardware.default_max_num_seqs": _count("the default number of requests"),
+    "hardware.max_cudagraph_capture_tokens": _count("the largest captured size in tokens"),
     "cluster.instances": _count("the number of instances"),
     "cluster.tensor_parallel_size": _count("the number of GPUs per instance"),
+    "cluster.data_parallel_size": _count("the number of ranks per instance"),
     "engine.max_num_seqs": _count("the number of requests running at once"),
     "engine.max_num_batched_tokens": _count("the number of tokens per step"),
     "engine.max_num_scheduled_tokens": _count("the number of tokens per step"),
@@ -71,7 +95,12 @@ BOUNDS = {
     "engine.prefill_schedule_interval": _count("the interval in steps"),
     "engine.host_overhead_s": Bound("the CPU time of a step in s"),
     "speculation.num_speculative_tokens": _count("the draft length in tokens"),
+    "speculation.draft_pass_s": _positive("the time of a drafter's pass in s"),
     "speculation.acceptance.rate": Bound("an acceptance rate", high=1),
+    "speculation.acceptance.measured_draft_length": _count("the draft length in tokens"),
+    "speculation.acceptance.request_spread": Bound("the spread of a logit", high=LARGEST_SPREAD),
+    "speculation.acceptance.run_spread": Bound("the spread of a logit", high=LARGEST_SPREAD),
+    "speculation.acceptance.run_tokens": _count("the length of a run in tokens"),
     "workload.requests": _count("the number of requests"),
     "workload.duration_s": _positive("the duration in s"),
     "workload.request_rate": _positive("the request rate in requests/s"),
@@ -82,10 +111,20 @@ BOUNDS = {
     "slo.attainment": Bound("the share of requests that meet the SLO", above=True, high=1),
     "executor.workers": _count("the number of workers"),
 }
-for _operation in ("gemm_bf16", "decode_attention", "prefill_attention"):
+for _operation in (
+    "gemm_bf16",
+    "gemm_fp8",
+    "moe_bf16",
+    "decode_attention",
+    "prefill_attention",
+    "all_reduce_tp2",
+    "all_reduce_tp4",
+    "all_reduce_tp8",
+):
     BOUNDS |= {
         f"hardware.{_operation}.launch_floor_us": Bound("a launch floor in us"),
         f"hardware.{_operation}.compute_efficiency": Bound("an efficiency", above=True, high=1),
         f"hardware.{_operation}.memory_efficiency": Bound("an efficiency", above=True, high=1),
         f"hardware.{_operation}.smooth_p": Bound("the exponent of a smooth maximum", low=1),
     }
+BOUNDS["hardware.moe_bf16.smooth_p"] = Bound("the exponent of the tokens", above=True, high=1)

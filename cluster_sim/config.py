@@ -5,70 +5,47 @@ Values and their sources live in conf/; here are the types. `check.py` holds the
 """
 
 from dataclasses import dataclass, field
-from enum import Enum
 from typing import Any
 
 from omegaconf import MISSING
 
+from cluster_sim.choices import (
+    AcceptancePolicy,
+    CudagraphMode,
+    DraftCost,
+    ExecutorKind,
+    Method,
+    Quantization,
+    RatesAre,
+    RouterPolicy,
+    SchedulingPolicy,
+)
 
-class SchedulingPolicy(Enum):
-    """vLLM's --scheduling-policy."""
-
-    fcfs = "fcfs"
-    priority = "priority"
-
-
-class CudagraphMode(Enum):
-    """vLLM's words; NONE is --enforce-eager."""
-
-    FULL_AND_PIECEWISE = "FULL_AND_PIECEWISE"
-    PIECEWISE = "PIECEWISE"
-    NONE = "NONE"
-
-
-class RouterPolicy(Enum):
-    """How the router picks an instance."""
-
-    round_robin = "round_robin"
-    least_requests = "least_requests"
-
-
-class Method(Enum):
-    """Proposers of draft tokens."""
-
-    none = "none"
-    eagle = "eagle"
-    eagle3 = "eagle3"
-
-
-class AcceptancePolicy(Enum):
-    """How many drafts of a verify step are accepted."""
-
-    per_position = "per_position"
-    geometric = "geometric"
-    fixed = "fixed"
-
-
-class RatesAre(Enum):
-    """What acceptance.rates are: P(the first i all accepted), or P(the i-th accepted | those before it)."""
-
-    marginal = "marginal"
-    conditional = "conditional"
-
-
-class DraftCost(Enum):
-    """Where the drafter's time comes from; `zero` labels the result an upper bound."""
-
-    bundle = "bundle"
-    zero = "zero"
-
-
-class ExecutorKind(Enum):
-    """Where simulations run: in this process, or on Ray."""
-
-    auto = "auto"
-    serial = "serial"
-    ray = "ray"
+__all__ = [
+    "AcceptanceConfig",
+    "AcceptancePolicy",
+    "ClusterConfig",
+    "Config",
+    "CudagraphMode",
+    "DraftCost",
+    "EngineConfig",
+    "ExecutorConfig",
+    "ExecutorKind",
+    "HardwareConfig",
+    "Method",
+    "ModelConfig",
+    "OutputConfig",
+    "Quantization",
+    "RatesAre",
+    "Roofline",
+    "RouterConfig",
+    "RouterPolicy",
+    "SchedulingPolicy",
+    "SloConfig",
+    "SpeculationConfig",
+    "SweepConfig",
+    "WorkloadConfig",
+]
 
 
 @dataclass
@@ -86,6 +63,27 @@ class ModelConfig:
     max_position_embeddings: int = MISSING
     tie_word_embeddings: bool = MISSING
     dtype: str = MISSING  # bfloat16
+    quantization: Quantization = Quantization.none  # of the checkpoint
+    num_experts: int = 0  # routed experts of an MoE layer; 0: no MoE
+    num_experts_per_tok: int = 0
+    moe_intermediate_size: int = 0  # of one expert
+    n_shared_experts: int = 0  # every token passes them; each as wide as an expert
+    first_k_dense_replace: int = 0  # leading layers without experts
+    kv_lora_rank: int = 0  # multi-head latent attention (MLA); 0: grouped queries
+    q_lora_rank: int = 0
+    qk_nope_head_dim: int = 0
+    qk_rope_head_dim: int = 0
+    v_head_dim: int = 0
+    sliding_window: int = 0  # tokens that such a layer attends to; 0: all
+    sliding_window_layers: int = 0  # layers with that window
+    attn_output_gate: bool = False  # as many gates as queries
+    full_attention_interval: int = 0  # every n-th layer attends, the others are linear; 0: all attend
+    linear_num_key_heads: int = 0
+    linear_num_value_heads: int = 0
+    linear_key_head_dim: int = 0
+    linear_value_head_dim: int = 0
+    linear_conv_kernel_dim: int = 0
+    num_nextn_predict_layers: int = 0  # MTP modules of the checkpoint
     source: str = MISSING
 
 
@@ -105,14 +103,22 @@ class HardwareConfig:
 
     name: str = MISSING
     bf16_tflops: float = MISSING
+    fp8_tflops: float = MISSING  # 0: the card has no fp8
     hbm_gb_per_s: float = MISSING
-    nvlink_gb_per_s: float = MISSING
+    nvlink_gb_per_s: float = MISSING  # between two GPUs of a server, one way; PCIe where there is no NVLink
     memory_gib: float = MISSING
+    num_sms: int = MISSING
     gemm_bf16: Roofline = field(default_factory=Roofline)
+    gemm_fp8: Roofline | None = None  # None: the card has no fp8
+    moe_bf16: Roofline = field(default_factory=Roofline)  # smooth_p: exponent of the tokens (README)
     decode_attention: Roofline = field(default_factory=Roofline)
     prefill_attention: Roofline = field(default_factory=Roofline)
+    all_reduce_tp2: Roofline | None = None  # of nvlink_gb_per_s; None: no such servers
+    all_reduce_tp4: Roofline | None = None
+    all_reduce_tp8: Roofline | None = None
     default_max_num_batched_tokens: int = MISSING  # vLLM 0.33, API server, by device tier
     default_max_num_seqs: int = MISSING
+    max_cudagraph_capture_tokens: int = MISSING  # largest captured size, whatever max_num_seqs allows
     source: str = MISSING
     licence: str = MISSING
 
@@ -123,6 +129,8 @@ class ClusterConfig:
 
     instances: int = MISSING
     tensor_parallel_size: int = MISSING
+    data_parallel_size: int = MISSING  # ranks of an instance; those of an MoE model step together
+    enable_expert_parallel: bool = MISSING  # whole experts on each GPU of an instance, not slices of all
     bundle: str | None = None  # name or path; None: the shipped one of model, hardware and TP
 
 
@@ -150,18 +158,28 @@ class EngineConfig:
     disable_lookahead_block_hashes: bool = MISSING
     disable_eagle_block_drop: bool = MISSING
     cudagraph_mode: CudagraphMode = MISSING
+    use_v2_model_runner: bool = MISSING
     host_overhead_s: float | None = None  # None: the bundle's
 
 
 @dataclass
 class AcceptanceConfig:
-    """An acceptance profile, and where it comes from."""
+    """An acceptance profile and where it comes from: a published one by name, or a policy and numbers."""
 
-    policy: AcceptancePolicy = MISSING
-    rate: float | None = None  # geometric: alpha; fixed: accepted / drafted tokens
+    published: str | None = None  # one of `list profiles`; auto: that of the model and the method
+    policy: AcceptancePolicy | None = None  # None only with published
+    rate: float | None = None  # geometric: alpha; fixed, decay, binomial: accepted / drafted tokens
+    measured_draft_length: int | None = None  # at which that share was measured; None: the same at each
     rates: list[float] | None = None  # per_position
-    rates_are: RatesAre | None = None  # per_position: must be said
-    source: str | None = None  # where the numbers come from; None: given by the user
+    per_length: Any = None  # {K: acceptance length, bonus included, or list of rates}
+    file: str | None = None  # trace: accepted lengths at each output token, one request a line
+    series: str | None = None  # trace: which lengths, where a line of the file has several
+    function: str | None = None  # custom: package.module.function of the draft length, that returns rates
+    rates_are: RatesAre | None = None  # where rates are given by position: must be said
+    request_spread: float = 0.0  # between requests: standard deviation of the logit of each draft's chance
+    run_spread: float = 0.0  # the same along a request's output
+    run_tokens: int | None = None  # output tokens that share a level of run_spread; None only without
+    source: str | None = None  # where the numbers come from; None: not said
 
 
 @dataclass
@@ -169,10 +187,15 @@ class SpeculationConfig:
     """The drafter, its draft length and its acceptance; vLLM's --speculative-config."""
 
     method: Method = MISSING
+    model: str | None = None  # of draft_model: an option of conf/model, or a checkpoint's name
     num_speculative_tokens: int | None = None  # None only with method none
     num_speculative_tokens_per_batch_size: Any = None  # [first, last, K]; None: static
+    draft_len_schedule: Any = None  # TensorRT-LLM's {last: K}; read into the key above
+    vllm_config: Any = None  # JSON of --speculative-config; read into its keys, keeps those without effect
     acceptance: AcceptanceConfig | None = None  # None only with method none
+    acceptance_by_class: dict[str, AcceptanceConfig] | None = None  # classes of the workload; else acceptance
     draft_cost: DraftCost = DraftCost.bundle
+    draft_pass_s: float | None = None  # GPU time of a pass of the drafter; None: not given
 
 
 @dataclass
@@ -193,9 +216,10 @@ class RouterConfig:
     """The router before the instances."""
 
     policy: RouterPolicy = MISSING
-    signal_interval_s: float | None = (
-        None  # age of what the router knows; 0: instant; None: it looks at nothing
-    )
+    signal_interval_s: float | None = None  # age of what it knows; 0: instant; None: it looks at nothing
+    weights: list[float] | None = None  # weighted: one for each instance
+    overlap_weight: float | None = None  # prefix_aware: KV tokens in use that a token of the prompt is worth
+    classes: dict[str, list[int]] | None = None  # class_aware: class -> instances that serve it
 
 
 @dataclass
