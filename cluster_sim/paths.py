@@ -1,5 +1,6 @@
 """Where conf/ and bundles/ lie: inside an installed package, or beside the package in a checkout."""
 
+import os
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -12,6 +13,16 @@ def conf_dir() -> Path:
 def bundles_dir() -> Path:
     """The directory of the shipped step-time bundles."""
     return _beside_package("bundles")
+
+
+def bundle_names() -> list[str]:
+    """The bundles in bundles/, shipped or imported, sorted."""
+    return sorted(file.parent.name for file in bundles_dir().glob("*/bundle.yaml"))
+
+
+def cache_home() -> Path:
+    """Where what can be made again is kept for the user."""
+    return Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "cluster_sim"
 
 
 def group_names() -> list[str]:

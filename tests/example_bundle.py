@@ -5,12 +5,13 @@ from pathlib import Path
 
 from cluster_sim.bundle import format as bundle_format
 from cluster_sim.bundle import roofline
+from cluster_sim.bundle.architecture import Parallel
 from cluster_sim.compose import compose
 from cluster_sim.config import Config, CudagraphMode, EngineConfig, SpeculationConfig
 from cluster_sim.engine_defaults import resolve_engine
 
 CONFIG: Config = compose(["speculation=eagle3", "model=llama-3.1-8b", "hardware=h100"])
-BUNDLE = roofline.build(CONFIG.model, CONFIG.hardware, 1)
+BUNDLE = roofline.build(CONFIG.model, CONFIG.hardware, Parallel(1))
 NONE: SpeculationConfig = compose(["speculation=none"]).speculation
 
 

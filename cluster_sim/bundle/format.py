@@ -5,22 +5,28 @@
     head               rows                          lm_head and sampler
     prefill_attention  chunk_tokens, history_tokens  what a prefill adds to those calls, all layers
     decode_attention   query_tokens, chunk_tokens (the longest prefill beside), requests, kv_tokens (mean)
+    decode_skew        requests                      share of the way from mean to longest KV; may be missing
+    all_reduce         tokens                        all of a step; with tensor parallelism
+    moe                tokens, experts               routed experts, all layers; with experts
     draft_first        drafter, tokens               a drafter's pass over the step's tokens
     draft_next         drafter, requests             each further pass
     draft_head         drafter, rows                 the drafter's lm_head and choice
 
-Tables are parquet files of these key columns and time_s (grids.py). Times are those of kernels in one CUDA
-graph at exactly that size; padding and launch gaps come from `parameters` (step_tables.py). Every number
-has a source and a licence. The same bundle is written as the same bytes.
+Tables are parquet files of these key columns and time_s (grids.py; decode_skew: share). `moe` is timed for
+tokens that each go to as many experts as the model says, and `experts` of those on the GPU active. Times are
+those of one GPU, of kernels in one CUDA graph at exactly that size; padding and launch gaps come from
+`parameters` (step_tables.py). Every number has a source and a licence. The same bundle is written as the same
+bytes.
 """
 
 import hashlib
-from dataclasses import asdict, dataclass
+from collections.abc import Collection
+from dataclasses import dataclass
 from pathlib import Path
 
 import yaml
 
-from cluster_sim.bundle.grids import Table, read_grid, write_grid
+from cluster_sim.bundle.grids import TIME, Table, read_grid, write_grid
 from cluster_sim.bundle.sections import (
     Parameter,
     Section,
@@ -33,11 +39,11 @@ from cluster_sim.bundle.sections import (
     shown,
     text,
 )
-from cluster_sim.config import ModelConfig
+from cluster_sim.config import HardwareConfig, ModelConfig
 from cluster_sim.errors import UserError
-from cluster_sim.paths import bundles_dir
+from cluster_sim.manifest import plain
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
 KINDS = ("roofline", "measured")
 TARGET_TABLES = {
     "dense": ("tokens",),
@@ -45,11 +51,19 @@ TARGET_TABLES = {
     "prefill_attention": ("chunk_tokens", "history_tokens"),
     "decode_attention": ("query_tokens", "chunk_tokens", "requests", "kv_tokens"),
 }
+DECODE_SKEW, ALL_REDUCE, MOE = "decode_skew", "all_reduce", "moe"
+SOMETIMES_TABLES = {
+    DECODE_SKEW: ("requests",),
+    ALL_REDUCE: ("tokens",),
+    MOE: ("tokens", "experts"),
+}
 DRAFT_TABLES = {
     "draft_first": ("drafter", "tokens"),
     "draft_next": ("drafter", "requests"),
     "draft_head": ("drafter", "rows"),
 }
+Keys = dict[str, tuple[str, ...]]
+VALUE_COLUMNS = {DECODE_SKEW: "share"}  # of the others: time_s
 PARAMETERS = {
     "host_s",
     "max_cudagraph_capture_tokens",
@@ -59,8 +73,11 @@ PARAMETERS = {
     "eager_overhead_s",
     "verify_attention",
 }
+MOE_PARAMETERS = {"expert_routing_exponent"}  # with experts
+LINK_PARAMETERS = {"expert_link_latency_s", "expert_link_gb_per_s"}  # between ranks that exchange tokens
 DRAFTER_PARAMETERS = {
     "num_hidden_layers",
+    "prefill_attention_share",
     "prepare_s",
     "pass_launch_s",
     "attention_s_per_kv_token",
@@ -89,27 +106,25 @@ class Bundle:
     tables: dict[str, Table]
 
 
-def find(name_or_path: str) -> Bundle:
-    """A shipped bundle by its name, or any by its path.
+def required_tables(model: Section, tensor_parallel_size: int, drafters: Collection[str]) -> Keys:
+    """The tables that a bundle of such a model must hold, each with its key columns."""
+    wanted = dict(TARGET_TABLES)
+    if tensor_parallel_size > 1:
+        wanted[ALL_REDUCE] = SOMETIMES_TABLES[ALL_REDUCE]
+    if model.get("num_experts", 0):
+        wanted[MOE] = SOMETIMES_TABLES[MOE]
+    return wanted | (DRAFT_TABLES if drafters else {})
 
-    Raises:
-        UserError: there is none (lists the shipped ones), or it is damaged.
-    """
-    return read(directory_of(name_or_path))
+
+def value_column(table: str) -> str:
+    """The column of a table that holds its values."""
+    return VALUE_COLUMNS.get(table, TIME)
 
 
-def directory_of(name_or_path: str) -> Path:
-    """The directory of a shipped bundle, or of the one at a path.
-
-    Raises:
-        UserError: there is none; lists the shipped ones.
-    """
-    for directory in (bundles_dir() / name_or_path, Path(name_or_path)):
-        if (directory / "bundle.yaml").is_file():
-            return directory
-    existing = ", ".join(sorted(file.parent.name for file in bundles_dir().glob("*/bundle.yaml")))
-    rule = "a bundle must be a shipped one or a directory with a bundle.yaml"
-    raise UserError(rule, name_or_path, "cluster.bundle", f"Bundles: {existing or 'none'}.")
+def facts_of(config: ModelConfig | HardwareConfig) -> Section:
+    """A model's or a GPU's facts as a bundle holds them: those of its configuration, in plain values."""
+    facts = {key: value for key, value in plain(config).items() if not key.startswith("default_")}
+    return facts | {"licence": facts.get("licence", "facts")}
 
 
 def read(directory: Path) -> Bundle:
@@ -133,31 +148,40 @@ def read(directory: Path) -> Bundle:
         refuse("tensor_parallel_size must be a whole number >= 1", tensor_parallel_size, file)
     drafters = _read_drafters(section(content, "drafters", file), file)
     parameters = read_parameters(section(content, "parameters", file), "parameters", file)
-    _need(parameters, PARAMETERS, "parameters", file)
+    model = _read_model(content, file)
+    needed = PARAMETERS | (MOE_PARAMETERS if model.get("num_experts", 0) else set())
+    _need(parameters, needed, "parameters", file)
+    only(parameters, PARAMETERS | MOE_PARAMETERS | LINK_PARAMETERS, "parameters", file)
+    wanted = required_tables(model, tensor_parallel_size, drafters)
     return Bundle(
         name=name,
         kind=kind,
         engine=engine,
         dtype=dtype,
         tensor_parallel_size=tensor_parallel_size,
-        model=_read_model(content, file),
+        model=model,
         hardware=_read_facts(content, "hardware", file),
         parameters=parameters,
         drafters=drafters,
-        tables=_read_tables(section(content, "tables", file), sorted(drafters), file),
+        tables=_read_tables(section(content, "tables", file), drafters, wanted, file),
     )
 
 
-def check_matches(bundle: Bundle, model: ModelConfig, tensor_parallel_size: int) -> None:
-    """Refuse a bundle of another model or tensor parallel size than the configuration's.
+def check_matches(
+    bundle: Bundle, model: ModelConfig, hardware: HardwareConfig, tensor_parallel_size: int
+) -> None:
+    """Refuse a bundle of another model, GPU or tensor parallel size than the configuration's.
 
     Raises:
         UserError: names the first fact that differs.
     """
-    wanted: Section = {
-        **{key: value for key, value in asdict(model).items() if key != "source"},
-        "tensor_parallel_size": tensor_parallel_size,
-    }
+    if bundle.hardware["name"] != hardware.name:
+        rule = f"a bundle must be of the simulated hardware: {hardware.name}"
+        remedy = f"Choose hardware={bundle.hardware['name']}, or another bundle."
+        raise UserError(rule, bundle.hardware["name"], f"cluster.bundle {bundle.name}", remedy)
+    left_out = ("source", "licence")
+    wanted: Section = {key: value for key, value in facts_of(model).items() if key not in left_out}
+    wanted["tensor_parallel_size"] = tensor_parallel_size
     facts = {**bundle.model, "tensor_parallel_size": bundle.tensor_parallel_size}
     for key, value in wanted.items():
         if key in facts and facts[key] != value:
@@ -185,7 +209,7 @@ def write(bundle: Bundle, directory: Path) -> None:
     words = yaml.safe_dump(content, sort_keys=False, allow_unicode=True, width=110)
     (directory / "bundle.yaml").write_text(words, encoding="utf-8")
     for name, table in bundle.tables.items():
-        write_grid(table, directory / f"{name}.parquet")
+        write_grid(table, directory / f"{name}.parquet", value_column(name))
 
 
 def digest(directory: Path) -> str:
@@ -206,10 +230,15 @@ def _read_facts(content: Section, name: str, file: Path) -> Section:
 
 
 def _read_model(content: Section, file: Path) -> Section:
-    """The model's facts, of which step_tables.py counts the layers."""
+    """The model's facts, of which step_tables.py and expert_tables.py count layers and experts."""
     facts = _read_facts(content, "model", file)
-    if number(facts, "num_hidden_layers", "model", file) < 1:
-        refuse("model must have a layer", "num_hidden_layers 0", file)
+    counted = ["num_hidden_layers"]
+    if facts.get("num_experts", 0):
+        counted += ["num_experts", "num_experts_per_tok", "hidden_size"]
+    for name in counted:
+        value = number(facts, name, "model", file)
+        if value < 1 or value != int(value):
+            refuse(f"model needs a {name} that is a whole number >= 1", facts[name], file)
     return facts
 
 
@@ -228,18 +257,19 @@ def _need(content: Section, names: set[str], where: str, file: Path) -> None:
         refuse(f"{where} must hold {', '.join(sorted(names))}", f"none called {missing[0]}", file)
 
 
-def _read_tables(content: Section, drafters: list[str], file: Path) -> dict[str, Table]:
-    wanted = TARGET_TABLES | (DRAFT_TABLES if drafters else {})
+def _read_tables(content: Section, drafters: Collection[str], wanted: Keys, file: Path) -> dict[str, Table]:
     _need(content, set(wanted), "tables", file)
-    only(content, set(wanted), "tables", file)
+    allowed = {**wanted, **({DECODE_SKEW: SOMETIMES_TABLES[DECODE_SKEW]} if DECODE_SKEW in content else {})}
+    only(content, set(allowed), "tables", file)
     tables = {}
-    for name, keys in wanted.items():
+    for name, keys in allowed.items():
         about = section(content, name, file)
         only(about, {"source", "licence"}, f"tables.{name}", file)
         source, licence = (text(about, key, f"tables.{name}", file) for key in ("source", "licence"))
         parquet = file.with_name(f"{name}.parquet")
-        axes, time_s = read_grid(parquet, keys)
-        if "drafter" in axes and list(axes["drafter"]) != drafters:
-            refuse(f"column drafter must hold {', '.join(drafters)}", ", ".join(axes["drafter"]), parquet)
-        tables[name] = Table(axes, time_s, source, licence)
+        axes, values = read_grid(parquet, keys, value_column(name))
+        if "drafter" in axes and list(axes["drafter"]) != sorted(drafters):
+            got = ", ".join(axes["drafter"])
+            refuse(f"column drafter must hold {', '.join(sorted(drafters))}", got, parquet)
+        tables[name] = Table(axes, values, source, licence)
     return tables

@@ -1,6 +1,6 @@
-"""Tables of a bundle: seconds on a full grid, as parquet.
+"""Tables of a bundle: values on a full grid, as parquet; seconds in a column time_s, unless said otherwise.
 
-Rows are all combinations of the key columns in rising order, the last key fastest; the column time_s is last.
+Rows are all combinations of the key columns in rising order, the last key fastest; the value is last.
 """
 
 from dataclasses import dataclass
@@ -15,14 +15,18 @@ from numpy.typing import NDArray
 from cluster_sim.bundle.sections import refuse
 
 DRAFTER = "drafter"  # the one key that is text
-_TIME = "time_s"
+QUERY_TOKENS = "query_tokens"  # looked up, not interpolated
+TIME = "time_s"
 
 Axis = NDArray[Any]  # int64, or text for the drafter
 
 
 @dataclass(frozen=True)
 class Table:
-    """time_s[i, j, ..] at the i-th, j-th, .. point of `axes`, which are in the order of the key columns."""
+    """time_s[i, j, ..] at the i-th, j-th, .. point of `axes`, which are in the order of the key columns.
+
+    Of decode_skew the values are shares, not seconds.
+    """
 
     axes: dict[str, Axis]
     time_s: NDArray[np.float64]
@@ -30,41 +34,47 @@ class Table:
     licence: str
 
 
-def write_grid(table: Table, file: Path) -> None:
+def write_grid(table: Table, file: Path, column: str = TIME) -> None:
     """Write a table; the same table gives the same bytes."""
     keys = np.meshgrid(*table.axes.values(), indexing="ij")
     columns = {key: pa.array(grid.ravel()) for key, grid in zip(table.axes, keys, strict=True)}
-    columns[_TIME] = pa.array(table.time_s.ravel())
+    columns[column] = pa.array(table.time_s.ravel())
     pq.write_table(pa.table(columns), file, compression="none", write_page_checksum=True, store_schema=False)
 
 
-def read_grid(file: Path, keys: tuple[str, ...]) -> tuple[dict[str, Axis], NDArray[np.float64]]:
-    """Axes by key, and time_s[axis, axis, ..].
+def read_grid(
+    file: Path, keys: tuple[str, ...], column: str = TIME
+) -> tuple[dict[str, Axis], NDArray[np.float64]]:
+    """Axes by key, and the values of `column`[axis, axis, ..].
 
     Raises:
         UserError: the file is missing, damaged or no full grid; names the column.
     """
-    columns = _read_columns(file, (*keys, _TIME))
+    columns = _read_columns(file, keys, column)
     axes = {key: np.unique(columns[key]) for key in keys}
     for key, axis in axes.items():
-        if key != DRAFTER and (len(axis) == 1 or axis[0] < 0):
-            refuse(f"column {key} must hold at least two different values, none below 0", axis[0], file)
+        if key != DRAFTER and axis[0] < 0:
+            refuse(f"column {key} must hold no value below 0", axis[0], file)
+        if key not in (DRAFTER, QUERY_TOKENS) and len(axis) == 1:
+            refuse(f"column {key} must hold at least two different values", axis[0], file)
     shape = tuple(len(axis) for axis in axes.values())
     rule = f"rows must be all combinations of {', '.join(keys)} in rising order, the last one fastest"
-    if np.prod([float(points) for points in shape]) != len(columns[_TIME]):
-        refuse(rule, f"{len(columns[_TIME])} rows", file)
+    if np.prod([float(points) for points in shape]) != len(columns[column]):
+        refuse(rule, f"{len(columns[column])} rows", file)
     for key, grid in zip(keys, np.meshgrid(*axes.values(), indexing="ij"), strict=True):
         if not np.array_equal(grid.ravel(), columns[key]):
             refuse(rule, f"others in column {key}", file)
-    time_s = columns[_TIME]
-    bad = ~(np.isfinite(time_s) & (time_s >= 0))
+    values = columns[column]
+    bad = ~(np.isfinite(values) & (values >= 0))
     if bad.any():
-        refuse(f"column {_TIME} must hold seconds >= 0", time_s[bad][0], file)
-    return axes, time_s.reshape(shape)
+        unit = "seconds" if column == TIME else "numbers"
+        refuse(f"column {column} must hold {unit} >= 0", values[bad][0], file)
+    return axes, values.reshape(shape)
 
 
-def _read_columns(file: Path, names: tuple[str, ...]) -> dict[str, Axis]:
-    """The columns of a parquet file, which must be exactly `names`, of their types and without nulls."""
+def _read_columns(file: Path, keys: tuple[str, ...], value: str) -> dict[str, Axis]:
+    """The columns of a parquet file, which must be exactly these, of their types and without nulls."""
+    names = (*keys, value)
     try:
         table = pq.read_table(file, page_checksum_verification=True, partitioning=None)
         table.validate(full=True)
@@ -77,7 +87,7 @@ def _read_columns(file: Path, names: tuple[str, ...]) -> dict[str, Axis]:
         refuse(f"columns must be {', '.join(names)}", ", ".join(found) or "none", file)
     if table.num_rows == 0:
         refuse("a table must have rows", "none", file)
-    types = {_TIME: pa.float64(), DRAFTER: pa.string()}
+    types = {value: pa.float64(), DRAFTER: pa.string()}
     for name in names:
         column, wanted = table.column(name), types.get(name, pa.int64())
         if column.type != wanted or column.null_count:

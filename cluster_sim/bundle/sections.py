@@ -31,7 +31,7 @@ def read_yaml(file: Path) -> Section:
     """
     try:
         content = yaml.load(file.read_bytes(), _Loader)
-    except (OSError, ValueError, RecursionError, yaml.YAMLError) as error:
+    except (OSError, ValueError, LookupError, AttributeError, RecursionError, yaml.YAMLError) as error:
         refuse("a bundle's YAML must be readable", _first_line(error), file)
     if not isinstance(content, dict):
         refuse("a bundle's YAML must hold named sections", type(content).__name__, file)
