@@ -43,14 +43,16 @@ def read_rules(recording: Json) -> Rules:
     """Rules of one instance that does what the recorded one did; KeyError names what the recording lacks."""
     config = recording["config"]
     submitted = sorted(recording["requests"], key=lambda request: request["arrival_time"])
+    no_classes = np.zeros(1, np.int64)
     return Rules(
         _workload(submitted, config),
         _luck(submitted),
         _batching(config),
         _drafting(config),
         _draft_length_at(config),
+        np.ones(1, np.int64),
         _one_tick_a_step(config),
-        Routing(int(RouterPolicy.round_robin), 0.0),
+        Routing(int(RouterPolicy.round_robin), 1, 0.0, np.uint64(0), 1.0, np.ones(1), no_classes, no_classes),
     )
 
 
@@ -103,7 +105,8 @@ def _luck(submitted: list[Json]) -> Luck:
         num_proposals=[len(count) for count in counts],
         stop_at=[request.get("eos_at") or 0 for request in submitted],
     )
-    return Luck(fates, int(LuckKind.recorded), np.uint64(0), np.zeros((1, 1, 1)), draws, proposals)
+    key, no_profile = np.uint64(0), np.zeros((1, 1, 1, 1))
+    return Luck(fates, int(LuckKind.recorded), key, key, 1, 1, 1, no_profile, draws, proposals)
 
 
 def _concatenate(rows: list[list[int]], dtype: type[np.generic]) -> tuple[Longs, Any]:
@@ -125,6 +128,7 @@ def _batching(config: Json) -> Table[Batching]:
         watermark_blocks=int(config["watermark"] * config["num_gpu_blocks"]),
         lookahead_tokens=config["num_lookahead_tokens"],
         hash_lookahead_tokens=config["num_hash_lookahead_tokens"],
+        prefill_lookahead_tokens=0,
         drops_last_hit_block=config["drop_eagle_block"],
         queue_depth=2 if config["async_scheduling"] else 1,
         scheduling_policy=int(SchedulingPolicy[config["policy"]]),
@@ -156,7 +160,9 @@ def _one_tick_a_step(config: Json) -> StepTime:
     axis = np.array([[0.0, 1.0]])
     return StepTime(
         bundle_of=np.zeros(1, np.int64),
-        dense_s=np.ones((1, 1, tokens + 1)),
+        captured_tokens=np.zeros(1, np.int64),
+        dense_s=np.ones((1, 2, tokens + 1)),
+        experts_s=np.zeros((1, 1)),
         head_s=np.zeros((1, 2 * tokens + 1)),
         prefill_chunk_tokens=axis,
         prefill_history_tokens=axis,
@@ -165,8 +171,9 @@ def _one_tick_a_step(config: Json) -> StepTime:
         decode_requests=axis,
         decode_kv_tokens=axis,
         decode_attention_s=np.zeros((1, 2, 2, 2, 2)),
+        decode_skew=np.zeros((1, tokens + 1)),
         draft_first_s=np.zeros((1, tokens + 1)),
-        draft_next_s=np.zeros((1, config["max_num_seqs"] + 1)),
-        draft_attention_s_per_kv_token=np.zeros(1),
+        draft_more_s=np.zeros((1, 1 + (config["num_speculative_tokens"] or 0), config["max_num_seqs"] + 1)),
+        draft_kv_s=np.zeros((1, 1 + (config["num_speculative_tokens"] or 0))),
         host_s=np.zeros(1),
     )

@@ -61,9 +61,12 @@ def new_world(rules: Rules) -> World:
         preempted=_ints(num_instances, depth, seats),
         kv=_new_kv(rules, seats),
         memory=empty_table(RouterMemory, num_instances),
+        scores=_longs(num_instances // rules.routing.ranks),
+        hits=_longs(num_instances // rules.routing.ranks),
         log=empty_table(
             LogRow,
             num_requests,
+            queued_s=np.nan,
             scheduled_s=np.nan,
             first_token_s=np.nan,
             last_token_s=np.nan,
@@ -114,7 +117,8 @@ def _new_tally(rules: Rules, num_instances: int, seats: int) -> Tally:
         batch_size_steps=_longs(num_instances, seats + 1),
         draft_length_steps=_longs(num_instances, lengths),
         verified=_longs(num_instances, num_classes, lengths, lengths),
-        gap_bins=_longs(num_instances, metrics.NUM_GAP_BINS),
+        chunk_tokens=_longs(num_instances, lengths + 1),
+        gap_bins=_longs(num_instances, 2, metrics.NUM_GAP_BINS),
     )
 
 

@@ -105,6 +105,14 @@ def scenarios(draw: st.DrawFn, may_abort: bool = True) -> Scenario:
     )
 
 
+@st.composite
+def groups(draw: st.DrawFn, may_abort: bool = True) -> Scenario:
+    """Any small world of instances whose ranks step together."""
+    alone = draw(scenarios(may_abort))
+    ranks, instances = draw(st.sampled_from([2, 2, 3, 1])), draw(st.sampled_from([1, 1, 2]))
+    return replace(alone, servers=alone.servers[:1] * ranks * instances, ranks=ranks, in_lockstep=True)
+
+
 def in_four_ways(scenario: Scenario) -> Iterator[Scenario]:
     """As drawn, with the other scheduling policy, with the other queue depth, and with both."""
     for flips_policy, flips_depth in product((False, True), repeat=2):
@@ -121,7 +129,8 @@ def in_four_ways(scenario: Scenario) -> Iterator[Scenario]:
 
 def stops_of(scenario: Scenario) -> st.SearchStrategy[list[float]]:
     """Moments at which a run may be cut without changing it (loop.run_until)."""
-    grain_s = scenario.signal_interval_s if scenario.policy != RouterPolicy.round_robin else 0.0
+    needs_signals = scenario.policy != RouterPolicy.round_robin or scenario.ranks > 1
+    grain_s = scenario.signal_interval_s if needs_signals else 0.0
     most = int(60 / grain_s) if grain_s else 240
     unit_s = grain_s or GRAIN_S
     return st.lists(st.integers(0, most), max_size=8).map(lambda grains: [g * unit_s for g in sorted(grains)])

@@ -22,7 +22,7 @@ from cluster_sim.engine.rules import (
     Workload,
 )
 from cluster_sim.engine.state import World
-from cluster_sim.engine.tables import Floats, Table
+from cluster_sim.engine.tables import Floats, Longs, Table
 from cluster_sim.world import empty_table, new_world
 
 
@@ -56,6 +56,7 @@ class Server:
     watermark_blocks: int = 0
     lookahead_tokens: int = 0
     hash_lookahead_tokens: int = 0
+    prefill_lookahead_tokens: int = 0
     long_prefill_token_threshold: int = 0
     prefill_schedule_interval: int = 1
     is_async: bool = False
@@ -90,17 +91,46 @@ class Scenario:
     policy: RouterPolicy = RouterPolicy.round_robin
     signal_interval_s: float = 0.0
     seed: int = 1
+    ranks: int = 1  # servers in an instance
+    in_lockstep: bool = False
 
     def rules(self) -> Rules:
         workload, drafts = workload_of(self.requests), longest_draft(self.servers)
         luck = luck_of(workload, same_for_every_length(self.conditional, drafts), self.seed)
         proposals = [length for asked in self.requests for length in asked.proposals]
-        return rules_of(
+        rules = rules_of(
             workload,
             self.servers,
             luck._replace(fates=fates_of(self.requests), proposals=np.array(proposals, np.int32)),
-            Routing(int(self.policy), float(self.signal_interval_s)),
+            routing_of(self.policy, len(self.servers), self.ranks, self.signal_interval_s, self.seed),
         )
+        return (
+            rules._replace(lockstep=lockstep_of(len(self.servers), self.ranks)) if self.in_lockstep else rules
+        )
+
+
+def routing_of(
+    policy: RouterPolicy, servers: int, ranks: int = 1, signal_interval_s: float = 0.0, seed: int = 1
+) -> Routing:
+    """Equal weights, and every instance for every one of three classes."""
+    instances = servers // ranks
+    return Routing(
+        int(policy),
+        ranks,
+        float(signal_interval_s),
+        np.uint64(seed),
+        1.0,
+        np.ones(instances),
+        np.arange(4) * instances,
+        np.tile(np.arange(instances), 3),
+    )
+
+
+def lockstep_of(servers: int, ranks: int) -> Longs:
+    """Every `ranks` neighbours step together."""
+    together = np.zeros(servers, np.int64)
+    together[::ranks] = ranks
+    return together
 
 
 def longest_draft(servers: Iterable[Server]) -> int:
@@ -145,6 +175,7 @@ def workload_of(requests: Sequence[Asked]) -> Workload:
         len(requests),
         content_start=np.cumsum(lengths) - lengths,
         content_blocks=lengths,
+        session=np.arange(len(requests)),
         **{name: [getattr(asked, name) for asked in requests] for name in names},
     )
     return Workload(table, np.array(ids, np.int64), any(math.isfinite(asked.abort_s) for asked in requests))
@@ -175,7 +206,7 @@ def luck_of(workload: Workload, conditional: Floats, seed: int = 1) -> Luck:
     with np.errstate(over="ignore"):
         key = streams.of_purpose(np.uint64(seed), int(Purpose.acceptance))
     fates, none = empty_table(Fate, workload.requests.shape[0]), np.zeros(0, np.int32)
-    return Luck(fates, int(LuckKind.profile), key, conditional, none, none)
+    return Luck(fates, int(LuckKind.profile), key, key, 1, 1, 1, conditional[:, np.newaxis], none, none)
 
 
 def rules_of(
@@ -192,8 +223,9 @@ def rules_of(
         batching=_batching(servers),
         drafting=_drafting(servers),
         draft_length_at=np.array([_draft_length_at(server, seats) for server in servers], np.int64),
+        lockstep=np.ones(len(servers), np.int64),
         step_time=_step_time(servers, seats),
-        routing=routing or Routing(int(RouterPolicy.round_robin), 0.0),
+        routing=routing or routing_of(RouterPolicy.round_robin, len(servers)),
     )
 
 
@@ -243,7 +275,9 @@ def _step_time(servers: Sequence[Server], seats: int) -> StepTime:
     return StepTime(
         bundle_of=np.arange(num_servers),
         host_s=host_s,
-        dense_s=np.ascontiguousarray(dense_s[:, np.newaxis, :]),
+        captured_tokens=np.zeros(num_servers, np.int64),
+        dense_s=np.repeat(dense_s[:, np.newaxis, :], 2, axis=1),
+        experts_s=np.zeros((num_servers, num_servers * tokens + 1)),
         head_s=np.zeros((num_servers, 2 * tokens + 1)),
         prefill_chunk_tokens=axis,
         prefill_history_tokens=axis.copy(),
@@ -252,10 +286,17 @@ def _step_time(servers: Sequence[Server], seats: int) -> StepTime:
         decode_requests=axis.copy(),
         decode_kv_tokens=axis.copy(),
         decode_attention_s=np.zeros((num_servers, 2, 2, 2, 2)),
+        decode_skew=np.zeros((num_servers, seats + 1)),
         draft_first_s=np.repeat(draft_s[:, np.newaxis], tokens + 1, axis=1),
-        draft_next_s=np.repeat(draft_s[:, np.newaxis], seats + 1, axis=1),
-        draft_attention_s_per_kv_token=np.zeros(num_servers),
+        draft_more_s=_draft_more_s(servers, draft_s, seats),
+        draft_kv_s=np.zeros((num_servers, longest_draft(servers) + 1)),
     )
+
+
+def _draft_more_s(servers: Sequence[Server], draft_s: Floats, seats: int) -> Floats:
+    """[server, draft length, requests]: every pass after the first."""
+    passes = np.maximum(np.arange(longest_draft(servers) + 1) - 1, 0)
+    return np.repeat((draft_s[:, np.newaxis] * passes)[:, :, np.newaxis], seats + 1, axis=2)
 
 
 # ---- running them ----

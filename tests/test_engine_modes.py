@@ -9,13 +9,15 @@ from dataclasses import replace
 from pathlib import Path
 
 import numba
+import numpy as np
 import pytest
 from engine_worlds import Asked, Scenario, Server, columns_of, play
 
 from cluster_sim.build import build
 from cluster_sim.compose import compose
 from cluster_sim.engine import by_hand, loop
-from cluster_sim.engine.kinds import RouterPolicy
+from cluster_sim.engine.kinds import LuckKind, RouterPolicy
+from cluster_sim.engine.rules import Rules
 from cluster_sim.recording import read_rules
 from cluster_sim.replay import first_difference, recordings
 from cluster_sim.world import new_world
@@ -73,17 +75,45 @@ WORLDS = {
         ),
         (1.0, 0.5, 0.5),
     ),
+    "two ranks in lockstep": Scenario(
+        CROWD,
+        (replace(TIGHT, is_async=True),) * 2,
+        (0.8, 0.5, 0.9),
+        signal_interval_s=0.5,
+        ranks=2,
+        in_lockstep=True,
+    ),
     "no caching, no chunks, no speculation": Scenario(
         CROWD, (Server(max_num_seqs=3, max_num_batched_tokens=40, enable_chunked_prefill=False),)
     ),
+    **{
+        f"router {policy.name}": Scenario(CROWD, (TIGHT, TIGHT, TIGHT), (0.8, 0.5, 0.9), policy, 0.5)
+        for policy in RouterPolicy
+    },
 }
+
+
+def all_rules() -> dict[str, Rules]:
+    """The worlds, and two whose drafts are accepted by other rules: by ease, and along a trace of lengths."""
+    found = {name: scenario.rules() for name, scenario in WORLDS.items()}
+    plain = next(iter(found.values()))
+    levels = np.repeat(plain.luck.conditional, 4, axis=1) * np.array([0.4, 0.8, 1.0, 1.1])[:, None, None]
+    eased = plain.luck._replace(
+        request_levels=2, run_levels=2, run_tokens=3, conditional=np.minimum(levels, 1.0)
+    )
+    fates = plain.luck.fates.copy()  # type: ignore[attr-defined]
+    fates["num_draws"] = 4
+    walked = plain.luck._replace(
+        kind=int(LuckKind.walked), fates=fates, draws=np.array([0, 3, 1, 2], np.int32)
+    )
+    return found | {"easy and hard": plain._replace(luck=eased), "walked": plain._replace(luck=walked)}
 
 
 def digests() -> dict[str, str]:
     """A digest of every column of each world at its end; and of what vLLM's recordings say."""
     found = {}
-    for name, scenario in WORLDS.items():
-        parts = (column.encode() + values for column, values in columns_of(play(scenario.rules())))
+    for name, rules in all_rules().items():
+        parts = (column.encode() + values for column, values in columns_of(play(rules)))
         found[name] = hashlib.sha256(b"".join(parts)).hexdigest()
     for path in recordings([TESTS / "vllm_traces"])[:12]:
         found[path.stem] = str(first_difference(path))
@@ -110,7 +140,7 @@ def test_every_mode_gives_the_same_bytes(switch: str, tmp_path: Path) -> None:
 
 def test_the_worlds_compared_are_not_trivial() -> None:
     """They preempt, hit, speculate, cancel, stop and reject."""
-    logs = [play(scenario.rules()).log for scenario in WORLDS.values()]
+    logs = [play(rules).log for rules in all_rules().values()]
     for column in ("preemptions", "cached_tokens", "accepted_tokens"):
         assert sum(log[column].sum() for log in logs) >= 5
     assert {int(outcome) for log in logs for outcome in log["outcome"]} == {1, 2, 3}
@@ -119,9 +149,9 @@ def test_the_worlds_compared_are_not_trivial() -> None:
 @pytest.mark.skipif(numba.config.DISABLE_JIT, reason="nothing is compiled with NUMBA_DISABLE_JIT")
 def test_all_rules_run_in_one_compiled_signature() -> None:
     """A second one, for an int where a float belongs, would be another compilation for every user."""
-    for scenario in WORLDS.values():
-        play(scenario.rules())
-        play(scenario.rules(), [1.0, 2.0])
+    for rules in all_rules().values():
+        play(rules)
+        play(rules, [1.0, 2.0])
     for path in recordings([TESTS / "vllm_traces"])[:3]:
         rules = read_rules(json.loads(path.read_text(encoding="utf-8")))
         loop.run_until(new_world(rules), rules, 0, 1.0)

@@ -19,6 +19,8 @@ NO_RULES = {"invariants.py", "jit.py"}  # checks for tests, in plain numpy; and 
 OWN_ARRAYS = {  # columns of World that are no table; the files that write them
     "running": {"admission.py", "preemption.py", "output.py"},
     "preempted": {"preemption.py"},
+    "scores": {"router.py"},
+    "hits": {"router.py"},
 }
 NOT_COMPILED = {"gap_edges_s"}  # for those who read the histogram
 ORACLE_WORDS = {"Fate", "Luck", "fates", "luck", "stop_at"}

@@ -6,10 +6,14 @@ import numpy as np
 import pytest
 from example_bundle import BUNDLE, CONFIG, NONE, eager, engine
 
+from cluster_sim.bundle import roofline
+from cluster_sim.bundle.architecture import Parallel
+from cluster_sim.compose import compose
 from cluster_sim.config import CudagraphMode, DraftCost, Method
 from cluster_sim.cudagraphs import capture_sizes, padded, uniform_sizes
 from cluster_sim.engine.rules import StepTime
 from cluster_sim.errors import UserError
+from cluster_sim.expert_tables import Ranks, experts_s
 from cluster_sim.step_tables import step_arrays
 
 EAGLE3 = CONFIG.speculation
@@ -60,11 +64,15 @@ def test_arrays_cover_the_engine_and_are_named_as_its_table():
     arrays = step_arrays(BUNDLE, engine(), EAGLE3)
     names = set(vars(arrays)) - {"warnings"}
     assert names == set(StepTime._fields) - {"bundle_of"}
-    assert arrays.dense_s.shape == (1 + 1 + 3, 8193)
+    assert arrays.dense_s.shape == (1 + 1 + 3 + 1, 8193)  # mixed, 1 + K tokens a request, no graph
     assert arrays.head_s.shape == (1024 * 4 + 1,)
     assert arrays.decode_attention_s.shape[0] == 2 + 3
     assert arrays.draft_first_s.shape == (8193,)
-    assert arrays.draft_next_s.shape == (1025,)
+    assert arrays.draft_more_s.shape == (4, 1025)
+    assert arrays.draft_kv_s.shape == (4,)
+    assert arrays.decode_skew.shape == (1025,)
+    assert arrays.captured_tokens == 512
+    assert arrays.experts_s.tolist() == [0.0]
     assert arrays.warnings == ()
     for axis in (
         "prefill_chunk_tokens",
@@ -113,7 +121,18 @@ def test_a_schedule_has_graphs_of_each_of_its_query_lengths():
 
 def test_piecewise_only_runs_everything_as_a_mixed_batch():
     dense_s = step_arrays(BUNDLE, engine(cudagraph_mode=CudagraphMode.PIECEWISE), EAGLE3).dense_s
-    assert (dense_s == dense_s[0]).all()
+    assert (dense_s[:-1] == dense_s[0]).all()
+
+
+def test_without_a_graph_nothing_is_padded():
+    """The last row, for ranks in lockstep where one has no graph: kernels of the tokens, and overhead."""
+    dense_s = step_arrays(BUNDLE, engine(), NONE).dense_s
+    overhead_s = BUNDLE.parameters["eager_overhead_s"].value
+    assert dense_s[-1][121] == pytest.approx(kernels_s(121) + GAP_S + overhead_s)
+    assert dense_s[-1][513:].tolist() == dense_s[0][513:].tolist()
+    eager_s = step_arrays(BUNDLE, eager(), NONE).dense_s
+    assert (eager_s == eager_s[-1]).all()
+    assert step_arrays(BUNDLE, eager(), NONE).captured_tokens == 0
 
 
 def test_without_graphs_the_cpu_bounds_small_steps_and_the_gpu_large_ones():
@@ -126,7 +145,7 @@ def test_the_first_pass_waits_for_the_verdict_and_each_pass_for_its_launches():
     """One request at K = 3: prepare_s + pass_launch_s, then pass_launch_s (C2)."""
     arrays = step_arrays(BUNDLE, engine(), EAGLE3)
     assert arrays.draft_first_s[4] == pytest.approx(1.28e-3 + 1.02e-3)
-    assert arrays.draft_next_s[1] == pytest.approx(1.02e-3)
+    assert arrays.draft_more_s[:, 1] == pytest.approx([0.0, 0.0, 1.02e-3, 2 * 1.02e-3])
     assert arrays.draft_first_s[8192] > 5e-3  # prefill: a layer and fc over all tokens
 
 
@@ -139,8 +158,8 @@ def test_the_drafter_attends_to_prefills_too():
 def test_a_drafter_is_free_only_when_asked_for():
     arrays = step_arrays(BUNDLE, engine(), replace(EAGLE3, draft_cost=DraftCost.zero))
     assert not arrays.draft_first_s.any()
-    assert not arrays.draft_next_s.any()
-    assert arrays.draft_attention_s_per_kv_token == 0.0
+    assert not arrays.draft_more_s.any()
+    assert not arrays.draft_kv_s.any()
     lacking = replace(BUNDLE, drafters={"eagle": BUNDLE.drafters["eagle"]})
     with pytest.raises(UserError, match=r"cost of the drafter, but got eagle3; it has eagle \(speculation"):
         step_arrays(lacking, engine(), EAGLE3)
@@ -162,3 +181,30 @@ def test_an_unmeasured_query_length_takes_the_nearest_and_says_so():
 def test_the_users_host_overhead_takes_the_place_of_the_bundles():
     assert step_arrays(BUNDLE, engine(), NONE).host_s == pytest.approx(1.207e-3)
     assert step_arrays(BUNDLE, engine(host_overhead_s=0.0), NONE).host_s == 0.0
+
+
+MOE = compose(["model=qwen3-30b-a3b", "hardware=h100", "speculation=none"])
+SPARSE = roofline.build(MOE.model, MOE.hardware, Parallel(1))
+TWO = Ranks(data_parallel_size=2, enable_expert_parallel=True)
+
+
+def test_in_a_graph_the_experts_of_ranks_in_lockstep_see_every_rank_padded():
+    """9 tokens on the larger of two: both run 16, the experts 32 (vLLM: v1/worker/gpu/dp_utils.py)."""
+    dense_s = step_arrays(SPARSE, engine(), NONE, TWO).dense_s[1]
+    alone = np.interp(16, SPARSE.tables["dense"].axes["tokens"], SPARSE.tables["dense"].time_s)
+    assert dense_s[9] == dense_s[16] == pytest.approx(alone + experts_s(SPARSE, np.array([32]), TWO)[0])
+
+
+def test_without_a_graph_the_experts_of_ranks_in_lockstep_see_the_tokens_of_all():
+    arrays = step_arrays(SPARSE, engine(), NONE, TWO)
+    assert arrays.experts_s.shape == (2 * 8192 + 1,)
+    assert arrays.experts_s[700] == pytest.approx(experts_s(SPARSE, np.array([700]), TWO)[0])
+    one = step_arrays(SPARSE, engine(), NONE)
+    assert one.experts_s.tolist() == [0.0]
+    apart_s = arrays.dense_s[-1][8192] + experts_s(SPARSE, np.array([8192]), Ranks())[0]
+    assert apart_s == pytest.approx(one.dense_s[-1][8192])
+
+
+def test_the_cpu_bound_of_a_piecewise_step_covers_its_experts():
+    launch_s = 48 * SPARSE.parameters["piecewise_layer_launch_s"].value
+    assert step_arrays(SPARSE, engine(), NONE, TWO).dense_s[0][1] == pytest.approx(launch_s)

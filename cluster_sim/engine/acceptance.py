@@ -2,17 +2,19 @@
 
 Output token p of a request has one uniform number u(p), whatever proposes it and when. The draft at position
 i of a verification of k drafts, standing for output token p + i, is accepted if u(p + i) < conditional[class,
-k, i] and all before it were. So P(first i accepted) = m_i = c_1 * .. * c_i, and mean accepted = sum of m_i
-for any dependence between positions.
+level, k, i] and all before it were. So P(first i accepted) = m_i = c_1 * .. * c_i, and mean accepted = sum of
+m_i for any dependence between positions. The level says how easy the text is to draft: drawn once for the
+request, and once for each run of its output.
 """
 
 from cluster_sim.engine import streams
-from cluster_sim.engine.jit import rule
+from cluster_sim.engine.jit import rare, rule
 from cluster_sim.engine.kinds import LuckKind
 from cluster_sim.engine.rules import Luck, Workload
 from cluster_sim.engine.state import Progress
 
 RECORDED = int(LuckKind.recorded)
+WALKED = int(LuckKind.walked)
 
 
 @rule
@@ -21,16 +23,31 @@ def accept(luck: Luck, row: Progress, workload: Workload, request: int, drafts: 
     if luck.kind == RECORDED:
         return min(luck.draws[luck.fates[request].draw_start + row.verifications], drafts)
     asked = workload.requests[request]
-    key = streams.of_request(luck.key, request)
     outputs = row.known_tokens - asked.prompt_tokens
+    if luck.kind == WALKED:
+        fate = luck.fates[request]
+        return min(luck.draws[fate.draw_start + outputs % fate.num_draws], drafts)
+    key = streams.of_request(luck.key, request)
+    level = 0
+    if luck.request_levels * luck.run_levels > 1:
+        level = ease(luck, request, outputs)
     accepted, goes_on = 0, 1
     for position in range(drafts):  # no early exit: a branch on luck costs more than the draws it saves
         goes_on &= int(
             streams.uniform(key, outputs + position)
-            < luck.conditional[asked.workload_class, drafts, position]
+            < luck.conditional[asked.workload_class, level, drafts, position]
         )
         accepted += goes_on
     return accepted
+
+
+@rare
+def ease(luck: Luck, request: int, outputs: int) -> int:
+    """The level of a verification that starts after `outputs` output tokens."""
+    key = streams.of_request(luck.level_key, request)
+    of_request = int(streams.uniform(key, 0) * luck.request_levels)
+    of_run = int(streams.uniform(key, 1 + outputs // luck.run_tokens) * luck.run_levels)
+    return of_request * luck.run_levels + of_run
 
 
 @rule

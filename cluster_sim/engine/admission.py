@@ -6,7 +6,7 @@ tried, and a waiting request never preempts a running one.
 
 from cluster_sim.engine import kv_cache_manager, request_queue
 from cluster_sim.engine.block_pool import cache_of
-from cluster_sim.engine.budget import Call, Pass, are_drafts_unused, put
+from cluster_sim.engine.budget import Call, Pass, are_drafts_unused, leave_runway, put
 from cluster_sim.engine.jit import rule
 from cluster_sim.engine.kinds import RequestStatus
 from cluster_sim.engine.rules import Rules
@@ -42,6 +42,9 @@ def schedule_waiting(world: World, rules: Rules, call: Call, running: Pass, inst
         if not batching.enable_chunked_prefill and want > rest:
             break
         want = min(want, rest)
+        want = leave_runway(want, known - hit - want, batching.prefill_lookahead_tokens)
+        if want == 0:
+            break
         anything_runs = lane.num_running > 0
         if not kv_cache_manager.admit(cache, progress, workload, batching, request, hit, want, anything_runs):
             break

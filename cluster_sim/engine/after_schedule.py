@@ -23,8 +23,8 @@ class Batch(NamedTuple):
     longest_chunk_tokens: int
     decodes: int
     decode_kv_tokens: int  # sum
+    longest_kv_tokens: int  # of one decode
     query_tokens: int  # largest of the decodes
-    uniform_tokens: int  # tokens of each request when all have the same; 0: mixed
 
 
 @rule
@@ -32,8 +32,8 @@ def after_schedule(world: World, rules: Rules, instance: int, slot: int) -> Batc
     """Advance every request of the step, and say what kind of batch it is."""
     progress, entries, step = world.progress, world.entries[instance, slot], world.steps[instance, slot]
     is_async = rules.batching[instance].queue_depth > 1
-    sum_tokens, sum_drafts, prefill_tokens, longest, decodes, decode_kv, query = 0, 0, 0, 0, 0, 0, 0
-    work = 0.0
+    sum_tokens, sum_drafts, prefill_tokens, longest, decodes = 0, 0, 0, 0, 0
+    decode_kv, longest_kv, query, work = 0, 0, 0, 0.0
     uniform = entries[0].tokens if step.num_entries > 0 else 0
     for number in range(step.num_entries):
         entry = entries[number]
@@ -53,6 +53,7 @@ def after_schedule(world: World, rules: Rules, instance: int, slot: int) -> Batc
         if tokens == 1 + drafts and not is_chunk:
             decodes += 1
             decode_kv += past
+            longest_kv = max(longest_kv, past)
             query = max(query, tokens)
         else:
             prefill_tokens += tokens
@@ -61,6 +62,7 @@ def after_schedule(world: World, rules: Rules, instance: int, slot: int) -> Batc
         if tokens != uniform:
             uniform = 0
     step.num_tokens = sum_tokens
+    step.uniform_tokens = uniform
     rows = step.num_entries + sum_drafts
     return Batch(
         sum_tokens,
@@ -71,6 +73,6 @@ def after_schedule(world: World, rules: Rules, instance: int, slot: int) -> Batc
         longest,
         decodes,
         decode_kv,
+        longest_kv,
         query,
-        uniform,
     )

@@ -42,6 +42,17 @@ def are_drafts_unused(row: Progress, asked: Request, past: int) -> bool:
 
 
 @rule
+def leave_runway(want: int, remaining: int, lookahead: int) -> int:
+    """Tokens of a chunk that would leave `remaining`: several MTP modules read `lookahead` tokens ahead.
+
+    Source: vLLM's _reserve_prefill_lookahead.
+    """
+    if 0 < remaining < lookahead:
+        return max(0, want - (lookahead - remaining))
+    return want
+
+
+@rule
 def put(entry: Entry, request: int, tokens: int, drafts: int, is_padding: bool) -> None:
     """Write one request of the step."""
     entry.request = request

@@ -19,6 +19,6 @@ def command(world: World, rules: Rules, instance: int, what: int, request: int, 
     elif what == ABORT:
         output.abort(world, rules, instance, request)
     elif what == SCHEDULE:
-        engine_core.schedule_next(world, rules, instance, now_s)
+        engine_core.schedule_next(world, rules, instance, 1, now_s)
     else:
-        engine_core.update_oldest(world, rules, instance, now_s)
+        engine_core.update_oldest(world, rules, instance, 1, now_s)

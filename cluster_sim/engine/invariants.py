@@ -113,13 +113,16 @@ def requests_are_sound(world: World, rules: Rules) -> list[str]:
 def idle_instances_have_no_work(world: World, rules: Rules, until_s: float) -> list[str]:
     """After a run up to `until_s`: where no step is in flight, nobody who arrived before is left unserved.
 
-    Holds where every request fits into the memory of an empty instance.
+    Holds where every request fits into the memory of an empty instance. A rank in lockstep takes part in the
+    steps of all ranks.
     """
     found = []
+    groups = np.cumsum(rules.lockstep > 0)
     for instance in range(world.lanes.shape[0]):
         lane = world.lanes[instance]
         slots = (lane.oldest_slot + np.arange(lane.in_flight)) % rules.batching[instance].queue_depth
-        if np.any(world.steps["num_tokens"][instance, slots] > 0) or lane.clock_s >= until_s:
+        together = np.flatnonzero(groups == groups[instance])
+        if np.any(world.steps["num_tokens"][np.ix_(together, slots)] > 0) or lane.clock_s >= until_s:
             continue
         queue = world.queues[instance]
         has_arrived = queue.inbox_head >= 0 and rules.workload.requests[queue.inbox_head].arrival_s < until_s

@@ -48,6 +48,14 @@ class RouterPolicy(IntEnum):
 
     round_robin = 0
     least_requests = 1
+    random = 2
+    weighted = 3
+    vllm_dp = 4
+    power_of_two = 5
+    least_kv = 6
+    session_hash = 7
+    prefix_aware = 8
+    class_aware = 9
 
 
 class Action(IntEnum):
@@ -58,10 +66,11 @@ class Action(IntEnum):
 
 
 class LuckKind(IntEnum):
-    """Where acceptance comes from: a profile and the request's own stream, or recorded draws (replay)."""
+    """Where acceptance comes from: a profile and the request's own stream, or what was recorded."""
 
     profile = 0
-    recorded = 1
+    recorded = 1  # one number for each verification: a replay
+    walked = 2  # one number for each output token: a trace of accepted lengths
 
 
 class Purpose(IntEnum):
@@ -71,6 +80,8 @@ class Purpose(IntEnum):
     arrivals = 2
     prompt_tokens = 3
     output_tokens = 4
+    ease = 5
+    router = 6
 
 
 class Command(IntEnum):

@@ -33,7 +33,7 @@ def run_until(world: World, rules: Rules, request: int, until_s: float) -> tuple
         if router.needs_signals(routing):
             window_s = router.window_start_s(routing.signal_interval_s, requests[request].arrival_s)
             advance_all(world, rules, window_s)
-            router.observe(world)
+            router.observe(world, rules)
             window_end_s = min(until_s, router.window_end_s(routing.signal_interval_s, window_s))
         router.dispatch(world, rules, request)
         request += 1
@@ -48,26 +48,36 @@ def advance_all(world: World, rules: Rules, until_s: float) -> int:
     """Run every instance up to `until_s`."""
     status = DONE
     for instance in range(world.lanes.shape[0]):
-        if advance(world, rules, instance, until_s) != DONE:
+        ranks = rules.lockstep[instance]
+        if ranks > 0 and advance(world, rules, instance, ranks, until_s) != DONE:
             status = STUCK
     return status
 
 
 @rule
-def advance(world: World, rules: Rules, instance: int, until_s: float) -> int:
-    """Run one engine core up to `until_s`: ends of steps at that time, schedule calls only before it."""
+def advance(world: World, rules: Rules, first: int, ranks: int, until_s: float) -> int:
+    """Run an engine core, or ranks in lockstep: ends of steps to `until_s`, schedule calls before it."""
     while True:
-        at_s = next_action_s(world, rules, instance)
-        if world.lanes[instance].action == UPDATE:
+        at_s = next_action_s(world, rules, first, ranks)
+        if world.lanes[first].action == UPDATE:
             if at_s > until_s:
                 return DONE
-            if rules.workload.any_abort:
-                abort_due(world, rules, instance, at_s)
-            update_oldest(world, rules, instance, at_s)
+            for rank in range(first, first + ranks):
+                if rules.workload.any_abort:
+                    abort_due(world, rules, rank, at_s)
+            update_oldest(world, rules, first, ranks, at_s)
         elif at_s < until_s:
-            receive(world, rules, instance, at_s)
-            schedule_next(world, rules, instance, at_s)
-        elif math.isinf(at_s) and world.queues[instance].length > 0:
-            return STUCK
+            for rank in range(first, first + ranks):
+                receive(world, rules, rank, at_s)
+            schedule_next(world, rules, first, ranks, at_s)
         else:
-            return DONE
+            return STUCK if math.isinf(at_s) and num_waiting(world, first, ranks) > 0 else DONE
+
+
+@rule
+def num_waiting(world: World, first: int, ranks: int) -> int:
+    """Requests in the waiting queues."""
+    waiting = 0
+    for rank in range(first, first + ranks):
+        waiting += world.queues[rank].length
+    return waiting

@@ -1,7 +1,8 @@
 """What is written down while the simulation runs, and nothing that it depends on.
 
 Gaps between deliveries (vLLM's ITL: one gap per chunk, however many tokens it carries) go into a histogram
-whose bins are 0.5 % wide, since a run has tens of millions of them; everything else is exact.
+whose bins are 0.5 % wide, since a run has tens of millions of them; everything else is exact. There is one
+for steps of decodes alone and one for mixed steps, which prefills make longer: ITL has two humps.
 """
 
 import math
@@ -12,7 +13,7 @@ import numpy as np
 from cluster_sim.engine.jit import rule
 from cluster_sim.engine.kinds import Outcome
 from cluster_sim.engine.rules import Batching, Workload
-from cluster_sim.engine.state import KvCache, LogRow, Step, Tally
+from cluster_sim.engine.state import Entry, KvCache, LogRow, Step, Tally
 from cluster_sim.engine.tables import Floats, Table
 
 SHORTEST_GAP_S = 1e-6
@@ -23,7 +24,7 @@ CANCELLED = int(Outcome.cancelled)
 
 
 def gap_edges_s() -> Floats:
-    """Edges of Tally.gap_bins, seconds, shape [NUM_GAP_BINS + 1]; the first bin starts at 0."""
+    """Edges of the bins of Tally.gap_bins, seconds, shape [NUM_GAP_BINS + 1]; the first starts at 0."""
     edges: Floats = SHORTEST_GAP_S * np.exp(BIN_WIDTH * np.arange(NUM_GAP_BINS + 1))
     edges[0] = 0.0
     return edges
@@ -34,12 +35,18 @@ class Gap(NamedTuple):
 
     seconds: float
     bin: int
+    is_mixed: int  # the step has a prefill
 
 
 @rule
-def no_gap() -> Gap:
-    """A gap that no request has."""
-    return Gap(-1.0, 0)
+def ended(tally: Tally, entries: Table[Entry], num_entries: int, instance: int) -> Gap:
+    """Count a step that has ended as mixed if it is; a gap that no request has, of a step of its kind."""
+    is_mixed = 0
+    for number in range(num_entries):
+        entry = entries[number]
+        is_mixed |= int(entry.tokens != 1 + entry.drafts or not entry.samples)
+    tally.totals[instance].mixed_steps += is_mixed
+    return Gap(-1.0, 0, is_mixed)
 
 
 @rule
@@ -48,6 +55,12 @@ def gap_bin(seconds: float) -> int:
     if seconds <= SHORTEST_GAP_S:
         return 0
     return min(int(math.log(seconds / SHORTEST_GAP_S) / BIN_WIDTH), NUM_GAP_BINS - 1)
+
+
+@rule
+def queued(log: Table[LogRow], request: int, now_s: float) -> None:
+    """The engine core has picked the request up (vLLM's event QUEUED)."""
+    log[request].queued_s = now_s
 
 
 @rule
@@ -102,13 +115,14 @@ def delivered(
     else:
         seconds = now_s - row.last_token_s
         if seconds != gap.seconds:
-            gap = Gap(seconds, gap_bin(seconds))
-        tally.gap_bins[instance, gap.bin] += 1
+            gap = Gap(seconds, gap_bin(seconds), gap.is_mixed)
+        tally.gap_bins[instance, gap.is_mixed, gap.bin] += 1
         tally.totals[instance].gap_sum_s += seconds
         row.longest_gap_s = max(row.longest_gap_s, seconds)
     row.last_token_s = now_s
     row.emitted_tokens += tokens
     row.chunks += 1
+    tally.chunk_tokens[instance, tokens] += 1
     return gap
 
 

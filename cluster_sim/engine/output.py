@@ -25,7 +25,7 @@ def update_from_output(world: World, rules: Rules, instance: int, slot: int, now
     """Deliver the output of the step in `slot`, which ends now; then take its drafts (synchronous)."""
     entries, num_entries = world.entries[instance, slot], world.steps[instance, slot].num_entries
     cache = cache_of(world.kv, instance)
-    gap = metrics.no_gap()
+    gap = metrics.ended(world.tally, entries, num_entries, instance)
     running_ended = False
     for number in range(num_entries):
         entry = entries[number]

@@ -1,7 +1,7 @@
 """The waiting queue of an instance (vLLM: v1/core/sched/request_queue.py), fcfs or priority, and its inbox.
 
 A queue is made of links between requests, so that every operation on the fcfs queue costs the same however
-long it is. fcfs is a doubly linked list:            head <-> .. <-> tail priority is a pairing heap (Fredman,
+long it is. fcfs is a doubly linked list, head <-> .. <-> tail. priority is a pairing heap (Fredman,
 Sedgewick, Sleator, Tarjan 1986): `child` is the first child, `next` the next sibling, `previous` the previous
 sibling or, for a first child, the parent; the head is the smallest request.
 """
@@ -17,7 +17,7 @@ PRIORITY = int(SchedulingPolicy.priority)
 
 @rule
 def comes_before(requests: Table[Request], request: int, other: int) -> bool:
-    """VLLM's order of the priority policy: priority, then arrival, then order of submission."""
+    """The order of vLLM's priority policy: priority, then arrival, then order of submission."""
     one, two = requests[request], requests[other]
     if one.priority != two.priority:
         return one.priority < two.priority

@@ -1,24 +1,34 @@
-"""Which instance gets a request, from what the router knows: a snapshot and its own dispatches since.
+"""What the router knows and when: a snapshot at the start of a signal window, and its own dispatches since.
 
-Ties go to the first in a scan that starts one instance further for each request, so that equals take turns.
+An instance with data parallelism is one for the router; vLLM's own balancer then chooses the rank.
 """
 
 import math
 
-from cluster_sim.engine import request_queue
+from cluster_sim.engine import kv_cache_manager, request_queue, routers
+from cluster_sim.engine.block_pool import cache_of
 from cluster_sim.engine.jit import rare, rule
 from cluster_sim.engine.kinds import RouterPolicy
 from cluster_sim.engine.rules import Routing, Rules
 from cluster_sim.engine.state import RouterMemory, World
-from cluster_sim.engine.tables import Table
+from cluster_sim.engine.tables import Longs, Table
 
-ROUND_ROBIN = int(RouterPolicy.round_robin)
+BLIND = (int(RouterPolicy.round_robin), int(RouterPolicy.random), int(RouterPolicy.session_hash))
+WEIGHTED = int(RouterPolicy.weighted)
+VLLM_DP = int(RouterPolicy.vllm_dp)
+LEAST_KV = int(RouterPolicy.least_kv)
+PREFIX_AWARE = int(RouterPolicy.prefix_aware)
+WAITING_WEIGHT = 6.0
+FREELY_USED = 0.5  # share of KV up to which waiting costs no more than running
+PRECISION = 1000  # of a score that is no whole number
 
 
 @rule
 def needs_signals(routing: Routing) -> bool:
-    """False: the policy looks at nothing but the order of arrivals, so instances need not be watched."""
-    return routing.policy != ROUND_ROBIN
+    """False: the policy looks at nothing but requests, so instances need not be watched."""
+    policy = routing.policy
+    is_blind = policy == BLIND[0] or policy == BLIND[1] or policy == BLIND[2] or policy == WEIGHTED
+    return not is_blind or routing.ranks > 1
 
 
 @rule
@@ -42,35 +52,44 @@ def window_end_s(interval_s: float, start_s: float) -> float:
     return (math.floor(start_s / interval_s + 0.5) + 1) * interval_s
 
 
-@rule
-def choose(memory: Table[RouterMemory], routing: Routing, request: int) -> int:
-    """The instance for `request`."""
-    if routing.policy == ROUND_ROBIN:
-        return request % memory.shape[0]
-    return least_requests(memory, request)
-
-
 @rare
-def least_requests(memory: Table[RouterMemory], request: int) -> int:
-    """The instance with the fewest requests in flight, as known; each scan starts one instance further."""
-    instances = memory.shape[0]
-    best = request % instances
-    fewest = memory[best].known_in_flight + memory[best].dispatched_since
-    for step in range(1, instances):
-        instance = (request + step) % instances
-        in_flight = memory[instance].known_in_flight + memory[instance].dispatched_since
-        if in_flight < fewest:
-            best, fewest = instance, in_flight
-    return best
-
-
-@rare
-def observe(world: World) -> None:
+def observe(world: World, rules: Rules) -> None:
     """Take a snapshot of every instance."""
-    for instance in range(world.memory.shape[0]):
-        row = world.memory[instance]
-        row.known_in_flight = row.dispatched - world.lanes[instance].finished
-        row.dispatched_since = 0
+    for rank in range(world.memory.shape[0]):
+        row = world.memory[rank]
+        row.in_flight = row.dispatched - world.lanes[rank].finished
+        row.waiting = world.queues[rank].length
+        row.kv_blocks = rules.batching[rank].num_gpu_blocks - 1 - world.kv.pools[rank].num_free
+    ranks = rules.routing.ranks
+    for instance in range(world.scores.shape[0]):
+        if world.scores[instance] < routers.DOWN:
+            score = 0
+            for rank in range(instance * ranks, (instance + 1) * ranks):
+                score += score_of(world.memory[rank], rules, rank)
+            world.scores[instance] = score
+
+
+@rule
+def score_of(row: RouterMemory, rules: Rules, rank: int) -> int:
+    """What routers.py compares, of one rank; the lower, the better."""
+    policy = rules.routing.policy
+    if policy == LEAST_KV:
+        return row.kv_blocks
+    if policy == PREFIX_AWARE:
+        return row.kv_blocks * rules.batching[rank].block_size
+    if policy == VLLM_DP:
+        return int(PRECISION * balancer_score(row, rules, rank))
+    return row.in_flight
+
+
+@rule
+def balancer_score(row: RouterMemory, rules: Rules, rank: int) -> float:
+    """Requests in flight, and more for those that wait where KV is scarce.
+
+    Source: ../shared/vllm-scheduler.md section 10, with one API server.
+    """
+    usage = row.kv_blocks / (rules.batching[rank].num_gpu_blocks - 1)
+    return row.in_flight + row.waiting * WAITING_WEIGHT * max(0.0, usage - FREELY_USED)
 
 
 @rule
@@ -78,7 +97,62 @@ def dispatch(world: World, rules: Rules, request: int) -> None:
     """Send `request` to the instance that the policy chooses, unless it was refused."""
     if rules.workload.requests[request].is_rejected:
         return
-    instance = choose(world.memory, rules.routing, request)
-    world.memory[instance].dispatched += 1
-    world.memory[instance].dispatched_since += 1
-    request_queue.put_in_inbox(world.links, world.queues[instance], request)
+    routing = rules.routing
+    if routing.policy == PREFIX_AWARE:
+        look_for_prefix(world, rules, request)
+    instance = routers.choose(world.scores, rules, world.hits, request)
+    rank = instance
+    if routing.ranks > 1:
+        rank = least_loaded_rank(world.memory, rules, instance * routing.ranks)
+    remember(world.memory[rank], world.scores, rules, instance, rank, request)
+    request_queue.put_in_inbox(world.links, world.queues[rank], request)
+
+
+@rule
+def remember(row: RouterMemory, scores: Longs, rules: Rules, instance: int, rank: int, request: int) -> None:
+    """Count a dispatch at once, as far as the policy looks at it; for the balancer it waits."""
+    policy, block_size = rules.routing.policy, rules.batching[rank].block_size
+    blocks = kv_cache_manager.ceil_blocks(rules.workload.requests[request].prompt_tokens, block_size)
+    row.dispatched += 1
+    row.in_flight += 1
+    row.waiting += 1
+    if policy == WEIGHTED:
+        scores[instance] += int(PRECISION * PRECISION / rules.routing.weights[instance])
+    elif policy == LEAST_KV:
+        scores[instance] += blocks
+    elif policy == PREFIX_AWARE:
+        scores[instance] += blocks * block_size
+    elif policy == VLLM_DP:
+        scores[instance] += PRECISION
+    elif needs_signals(rules.routing):
+        scores[instance] += 1
+
+
+@rare
+def least_loaded_rank(memory: Table[RouterMemory], rules: Rules, first: int) -> int:
+    """The rank that vLLM's internal balancer chooses; each scan starts one rank further."""
+    ranks, dispatched = rules.routing.ranks, 0
+    for rank in range(first, first + ranks):
+        dispatched += memory[rank].dispatched
+    best, lowest = -1, 0.0
+    for step in range(ranks):
+        rank = first + (dispatched + step) % ranks
+        score = balancer_score(memory[rank], rules, rank)
+        if best < 0 or score < lowest:
+            best, lowest = rank, score
+    return best
+
+
+@rare
+def look_for_prefix(world: World, rules: Rules, request: int) -> None:
+    """Prompt tokens of `request` in the prefix cache of each instance, as it was at the window's start."""
+    ranks = rules.routing.ranks
+    if rules.workload.requests[request].content_blocks == 0:
+        world.hits[:] = 0
+        return
+    for instance in range(world.scores.shape[0]):
+        most = 0
+        for rank in range(instance * ranks, (instance + 1) * ranks):
+            cache, batching = cache_of(world.kv, rank), rules.batching[rank]
+            most = max(most, kv_cache_manager.shared_prefix(cache, rules.workload, batching, request))
+        world.hits[instance] = most

@@ -18,6 +18,7 @@ class Request:
     max_tokens: Int32  # output tokens after which vLLM ends it
     priority: Int32  # lower first
     workload_class: Int32
+    session: Int32  # of a conversation; its own number without
     is_rejected: Flag  # refused before the router: it could never be served
 
 
@@ -34,6 +35,7 @@ class Fate:
 
     draw_start: Int64  # into Luck.draws
     proposal_start: Int64  # into Luck.proposals
+    num_draws: Int32  # of a walk
     num_proposals: Int32  # 0: always K
     stop_at: Int32  # the output token that is the stop token, from 1; 0: none
 
@@ -44,8 +46,12 @@ class Luck(NamedTuple):
     fates: Table[Fate]  # [request]
     kind: int  # kinds.LuckKind
     key: np.uint64  # of the acceptance streams
-    conditional: Floats  # [class, draft length, position] P(accepted | all before it accepted)
-    draws: Ints  # recorded: drafts the target would accept at a request's 1st, 2nd, .. verification
+    level_key: np.uint64  # of how easy a text is to draft
+    request_levels: int  # equally likely levels of ease between requests
+    run_levels: int  # and between the runs of a request's output
+    run_tokens: int  # output tokens of a run
+    conditional: Floats  # [class, level, draft length, position] P(accepted | all before it accepted)
+    draws: Ints  # drafts the target would accept: recorded at each verification; walked at each output token
     proposals: Ints  # recorded: drafts proposed at a request's 1st, 2nd, .. proposal, cycled
 
 
@@ -62,6 +68,7 @@ class Batching:
     watermark_blocks: Int64
     lookahead_tokens: Int64  # KV slots reserved for drafts beyond the step's tokens
     hash_lookahead_tokens: Int64  # tokens after a block that its prefix-cache key covers too
+    prefill_lookahead_tokens: Int64  # that a prefill chunk leaves to the next one, or takes all
     long_prefill_token_threshold: Int64
     prefill_schedule_interval: Int64
     queue_depth: Int64  # steps in flight: 1 synchronous, 2 asynchronous
@@ -87,7 +94,9 @@ class StepTime(NamedTuple):
 
     bundle_of: Longs  # [instance]
     host_s: Floats  # [instance] CPU time of a step
-    dense_s: Floats  # [bundle, graph, tokens] graph 0: mixed batch; q: every request has q tokens
+    captured_tokens: Longs  # [bundle] largest size of a captured graph; 0: none
+    dense_s: Floats  # [bundle, graph, tokens] 0: mixed batch; q: every request has q tokens; last: no graph
+    experts_s: Floats  # [bundle, tokens of all ranks] in lockstep, no graph; otherwise part of dense_s
     head_s: Floats  # [bundle, rows] lm_head and sampler
     prefill_chunk_tokens: Floats  # [bundle, axis]
     prefill_history_tokens: Floats  # [bundle, axis]
@@ -96,16 +105,23 @@ class StepTime(NamedTuple):
     decode_requests: Floats  # [bundle, axis]
     decode_kv_tokens: Floats  # [bundle, axis] mean over the decodes
     decode_attention_s: Floats  # [bundle, query tokens, chunk, requests, kv]
+    decode_skew: Floats  # [bundle, decodes] share of the way from mean to longest KV
     draft_first_s: Floats  # [bundle, tokens] the drafter's pass over the step's tokens
-    draft_next_s: Floats  # [bundle, requests] each further pass
-    draft_attention_s_per_kv_token: Floats  # [bundle] per pass
+    draft_more_s: Floats  # [bundle, draft length, requests] what it takes beyond that pass
+    draft_kv_s: Floats  # [bundle, draft length] for each KV token of the decodes
 
 
 class Routing(NamedTuple):
     """The router's settings."""
 
     policy: int  # kinds.RouterPolicy
+    ranks: int  # of data parallelism in each instance: neighbours, among which vLLM's balancer chooses
     signal_interval_s: float  # age of what the router knows; 0: instant
+    key: np.uint64  # of what is drawn
+    overlap_weight: float  # prefix_aware: KV tokens in use that are worth a token of the prompt
+    weights: Floats  # [instance] weighted
+    class_start: Longs  # [class + 1] into class_instances
+    class_instances: Longs  # class_aware: those that serve each class
 
 
 class Rules(NamedTuple):
@@ -116,5 +132,6 @@ class Rules(NamedTuple):
     batching: Table[Batching]  # [instance]
     drafting: Table[Drafting]  # [instance]
     draft_length_at: Longs  # [instance, requests scheduled] draft length proposed after the step
+    lockstep: Longs  # [instance] ranks that step together from this one on; 0: one of those above
     step_time: StepTime
     routing: Routing

@@ -7,7 +7,7 @@ many of them as the budgets (budget.py) allow.
 from cluster_sim.engine import draft_length, kv_cache_manager, preemption
 from cluster_sim.engine.admission import schedule_waiting
 from cluster_sim.engine.block_pool import cache_of
-from cluster_sim.engine.budget import Call, Pass, are_drafts_unused, put
+from cluster_sim.engine.budget import Call, Pass, are_drafts_unused, leave_runway, put
 from cluster_sim.engine.jit import rare, rule
 from cluster_sim.engine.rules import Request, Rules
 from cluster_sim.engine.state import Progress, World
@@ -86,6 +86,7 @@ def schedule_running(world: World, rules: Rules, call: Call, budget: Pass, insta
         if 0 < call.threshold < want:
             want = call.threshold
         want = min(want, tokens, inputs - call.slots, batching.max_model_len - computed - 1)
+        want = leave_runway(want, row.known_tokens - computed - want, batching.prefill_lookahead_tokens)
         if want <= 0:
             seat += 1
             continue

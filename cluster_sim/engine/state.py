@@ -15,8 +15,7 @@ class Progress:
         |============|--------------|- - - - - - - - - - -|
           KV exists      to compute    drafts to verify
 
-    Under async scheduling `computed` runs ahead: `placeholder` output tokens of steps in flight count as
-    known.
+    Under async scheduling `placeholder` output tokens of steps in flight count as known.
     """
 
     known_tokens: Int32  # prompt and delivered output
@@ -54,10 +53,7 @@ class Queue:
 
 
 class Lane:
-    """The engine core of one instance.
-
-    Written by engine_core.py, scheduler.py, admission.py, preemption.py, output.py.
-    """
+    """One engine core. Written by engine_core.py, scheduler.py, admission.py, preemption.py, output.py."""
 
     clock_s: Float  # end of the latest action
     gpu_free_s: Float  # end of the latest step
@@ -75,13 +71,17 @@ class Lane:
 
 
 class Step:
-    """One step in flight. Written by scheduler.py, preemption.py, after_schedule.py, engine_core.py."""
+    """Written by scheduler.py, preemption.py, after_schedule.py, step_time.py, engine_core.py."""
 
     end_s: Float
     num_entries: Int64
     num_running: Int64  # the first so many entries were running before; the rest was admitted
     num_preempted: Int64
     num_tokens: Int64
+    uniform_tokens: Int64  # tokens of each request when all have the same; 0: mixed, or none
+    attention_s: Float
+    head_s: Float
+    draft_s: Float
     draft_length: Int64  # K for the drafts proposed after the step
     skips_drafts: Flag
 
@@ -111,20 +111,16 @@ class Block:
 class Pool:
     """KV memory of one instance. Written by block_pool.py, kv_cache_manager.py."""
 
-    num_free: Int64
-    front: Int64  # place of the free ring's first entry
-    back: Int64  # place behind its last
+    num_free: Int64  # conserved: num_free + blocks with a reference = num_gpu_blocks - 1
+    front: Int64  # places in the free ring: its first entry, and behind its last
+    back: Int64
     num_free_rows: Int64
 
 
 class KvCache(NamedTuple):
-    """Blocks of KV memory. Written by block_pool.py, kv_cache_manager.py.
+    """Blocks of KV memory. Written by block_pool.py, kv_cache_manager.py."""
 
-    Conserved: free blocks + blocks with a reference = num_gpu_blocks - 1, on every instance. Without prefix
-    caching blocks have no identity and only Pool.num_free is kept.
-    """
-
-    pools: Table[Pool]  # [instance]
+    pools: Table[Pool]  # [instance] without prefix caching the only part that is kept
     blocks: Grid[Block]  # [instance, block]
     free_ring: Ints  # [instance, place modulo length] block numbers
     slots: Ints  # [instance, slot] open addressing: first registered block of a key; -1: empty
@@ -136,13 +132,15 @@ class RouterMemory:
     """What the router knows of one instance. Written by router.py."""
 
     dispatched: Int64  # in all
-    known_in_flight: Int64  # at the latest snapshot
-    dispatched_since: Int64  # since that snapshot
+    in_flight: Int64  # at the latest snapshot, and dispatched since
+    waiting: Int64  # at the latest snapshot, and dispatched since
+    kv_blocks: Int64  # at the latest snapshot
 
 
 class LogRow:
     """What happened to a request. Written by metrics.py."""
 
+    queued_s: Float  # the engine core picks it up; nan: never
     scheduled_s: Float  # first admission; nan: never
     first_token_s: Float  # nan: never
     last_token_s: Float  # nan: never
@@ -161,6 +159,7 @@ class Totals:
     """What happened on one instance. Written by metrics.py."""
 
     steps: Int64  # that scheduled something
+    mixed_steps: Int64  # those with a prefill among them
     scheduled_tokens: Int64
     target_s: Float  # GPU time of the target model
     draft_s: Float  # GPU time of the drafter
@@ -178,7 +177,8 @@ class Tally(NamedTuple):
     batch_size_steps: Longs  # [instance, requests scheduled]
     draft_length_steps: Longs  # [instance, K]
     verified: Longs  # [instance, class, drafts, accepted] verify events
-    gap_bins: Longs  # [instance, bin] gaps between deliveries of a request
+    chunk_tokens: Longs  # [instance, tokens] deliveries of so many tokens
+    gap_bins: Longs  # [instance, 1: ends with a mixed step, bin] gaps between deliveries of a request
 
 
 class World(NamedTuple):
@@ -194,5 +194,7 @@ class World(NamedTuple):
     preempted: Ints  # [instance, slot, victim] in order
     kv: KvCache
     memory: Table[RouterMemory]  # [instance]
+    scores: Longs  # [instance, its ranks as one] what routers.py compares
+    hits: Longs  # [instance, its ranks as one] tokens of the latest prompt in the prefix cache
     log: Table[LogRow]  # [request]
     tally: Tally
