@@ -8,6 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from cluster_sim.build import build
+from cluster_sim.compose import compose
 from cluster_sim.errors import UserError
 from cluster_sim.speculation.schedule import dense_lookup, describe
 
@@ -51,6 +53,53 @@ def test_describing_and_expanding_are_inverse(lengths: list[int]) -> None:
     assert all(before[2] != after[2] for before, after in pairwise(ranges))
 
 
+@st.composite
+def schedules(draw: st.DrawFn) -> list[list[int]]:
+    """Sound schedules: ranges in any order, with gaps, and K above the limit too."""
+    firsts = sorted(draw(st.sets(st.integers(2, 60), max_size=6)) | {1})
+    ranges = []
+    for first, following in zip(firsts, [*firsts[1:], 80], strict=True):
+        last = draw(st.integers(first, following - 1))
+        ranges.append([first, last, draw(st.integers(0, 9))])
+    return draw(st.permutations(ranges))
+
+
+@given(ranges=schedules(), max_num_seqs=st.integers(1, 80), num_speculative_tokens=st.integers(1, 7))
+def test_a_schedule_and_its_description_expand_alike(
+    ranges: list[list[int]], max_num_seqs: int, num_speculative_tokens: int
+) -> None:
+    """Describing writes gaps, clamps and the tail out; expanding it again changes nothing."""
+    dense = dense_lookup(ranges, max_num_seqs, num_speculative_tokens)
+    described = describe(dense)
+    assert dense_lookup(described, max_num_seqs, num_speculative_tokens).tolist() == dense.tolist()
+    assert described[0][0] == 1
+    assert described[-1][1] == max_num_seqs
+    assert all(after[0] == before[1] + 1 for before, after in pairwise(described))
+    assert dense.max() <= num_speculative_tokens
+
+
+@given(ranges=schedules(), size=st.integers(1, 80))
+def test_a_batch_size_has_the_k_of_the_last_range_that_starts_at_or_below_it(
+    ranges: list[list[int]], size: int
+) -> None:
+    expected = max(entry for entry in ranges if entry[0] <= size)[2]
+    assert dense_lookup(ranges, size, 9)[size] == expected
+
+
+def test_data_parallel_ranks_set_a_schedule_aside_and_say_so() -> None:
+    """As vLLM does (../shared/vllm-scheduler.md section 7): every step drafts num_speculative_tokens."""
+    schedule = "speculation.num_speculative_tokens_per_batch_size=[[1, 2, 3], [3, 8, 0]]"
+    built = build(compose([schedule, "cluster.data_parallel_size=2", "workload.requests=4"]))
+    assert [line for line in built.warnings if "set aside" in line] == [
+        "as in vLLM, num_speculative_tokens_per_batch_size is set aside with data_parallel_size 2: "
+        "every step drafts num_speculative_tokens=3"
+    ]
+    assert set(built.rules.draft_length_at.ravel()) == {3}
+    alone = build(compose([schedule, "cluster.instances=2", "workload.requests=4"]))
+    assert not [line for line in alone.warnings if "set aside" in line]
+    assert alone.rules.draft_length_at[1, 1:9].tolist() == [3, 3, 0, 0, 0, 0, 0, 0]
+
+
 @given(order=st.permutations([[1, 4, 5], [5, 9, 3], [12, 20, 2], [30, 64, 0]]))
 def test_the_order_of_ranges_does_not_matter(order: list[list[int]]) -> None:
     assert dense_lookup(order, 64, 5).tolist() == dense_lookup(sorted(order), 64, 5).tolist()
@@ -85,6 +134,16 @@ def test_the_order_of_ranges_does_not_matter(order: list[list[int]]) -> None:
             [],
             f"a draft schedule must have at least one range, but got [] ({KEY}). "
             "Give one, for example [[1, 16, 3], [17, 64, 1], [65, 512, 0]].",
+        ),
+        (
+            [[1, 64, 0, 32768, 3]],
+            "a range must be [first, last, K]: vLLM 0.33 has no context axis (vllm#48627), "
+            f"but got [1, 64, 0, 32768, 3] ({KEY}[0]). Write [1, 64, 3], for every context length.",
+        ),
+        (
+            [[1, 64, 3], [65, 256, 0, "all", 3]],
+            f"ctx_last of a range must be a whole number, but got 'all' ({KEY}[1]). "
+            "Write each range as three whole numbers, for example [1, 16, 3].",
         ),
         (
             [[1, 4, 3], [5, 8]],

@@ -21,6 +21,7 @@ Longs = NDArray[np.int64]
 
 KEY = "speculation.num_speculative_tokens_per_batch_size"
 ITEMS = ("first", "last", "K")
+CONTEXT_ITEMS = ("first", "last", "ctx_first", "ctx_last", "K")  # proposed: vllm#48627
 EXAMPLE = "[[1, 16, 3], [17, 64, 1], [65, 512, 0]]"
 _RANGE = re.compile(r"\s*(\d+)\s*(?:-\s*(\d+)\s*)?", re.ASCII)
 _DIGITS = re.compile(r"\s*[+-]?\d{1,18}\s*", re.ASCII)
@@ -66,6 +67,17 @@ def describe(dense: Longs) -> list[list[int]]:
     return [[first, last, int(dense[first])] for first, last in zip(firsts, lasts, strict=True)]
 
 
+def whole_number(item: object) -> int | None:
+    """`item` where it is a whole number, also as digits or as 3.0, which is what vLLM takes (pydantic)."""
+    if isinstance(item, int) and not isinstance(item, bool):
+        return item
+    if isinstance(item, float) and item.is_integer():
+        return int(item)
+    if isinstance(item, str) and _DIGITS.fullmatch(item):
+        return int(item)
+    return None
+
+
 def _parse(ranges: object) -> list[Range]:
     """The entries in the user's order, each sound in itself."""
     remedy = f"Give one, for example {EXAMPLE}."
@@ -82,6 +94,8 @@ def _parse(ranges: object) -> list[Range]:
 
 
 def _parse_range(entry: object, where: str) -> Range:
+    if not isinstance(entry, str) and isinstance(entry, Sequence) and len(entry) == len(CONTEXT_ITEMS):
+        _refuse_context_axis(entry, where)
     if isinstance(entry, str) or not isinstance(entry, Sequence) or len(entry) != len(ITEMS):
         remedy = "Write it as three whole numbers, for example [1, 16, 3]."
         raise UserError("each range must be [first, last, K]", _plain(entry), where, remedy)
@@ -97,15 +111,20 @@ def _parse_range(entry: object, where: str) -> Range:
 
 
 def _whole(item: object, name: str, where: str) -> int:
-    """A whole number, also as digits or as 3.0: what vLLM's own option takes (pydantic)."""
-    if isinstance(item, int) and not isinstance(item, bool):
-        return item
-    if isinstance(item, float) and item.is_integer():
-        return int(item)
-    if isinstance(item, str) and _DIGITS.fullmatch(item):
-        return int(item)
-    remedy = "Write each range as three whole numbers, for example [1, 16, 3]."
-    raise UserError(f"{name} of a range must be a whole number", shown(item), where, remedy)
+    number = whole_number(item)
+    if number is None:
+        remedy = "Write each range as three whole numbers, for example [1, 16, 3]."
+        raise UserError(f"{name} of a range must be a whole number", shown(item), where, remedy)
+    return number
+
+
+def _refuse_context_axis(entry: Sequence[object], where: str) -> NoReturn:
+    first, last, _, _, draft_length = (
+        _whole(item, name, where) for item, name in zip(entry, CONTEXT_ITEMS, strict=True)
+    )
+    rule = "a range must be [first, last, K]: vLLM 0.33 has no context axis (vllm#48627)"
+    remedy = f"Write [{first}, {last}, {draft_length}], for every context length."
+    raise UserError(rule, _plain(entry), where, remedy)
 
 
 def _check_order(ordered: Sequence[Range]) -> None:

@@ -1,0 +1,1 @@
+"""Speed-ups that others published, compared with this tool's tables."""

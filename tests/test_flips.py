@@ -1,0 +1,145 @@
+"""The batch size at which drafting stops to pay: measured at one batch, and compared with the tables."""
+
+import json
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+from test_comparison import row
+
+from cluster_sim.comparison import RATE_AXIS, compare_arms
+from cluster_sim.flips import crossing, flips_of, ratios_at_one_batch
+from cluster_sim.optimum import Optimum
+from cluster_sim.report.optimum import flip_sentences, tables_words, where_it_pays
+from cluster_sim.traffic import Traffic
+from cluster_sim.trials import Row
+
+SEEDS = (0, 1)
+
+
+def off_s(batch: float) -> float:
+    """Steps of 10 ms and 0.1 ms a request."""
+    return 0.010 + 1e-4 * batch
+
+
+def drafting_s(batch: float) -> float:
+    """Half at batch 0, and equal at 100: 5 + 0.15 B = 10 + 0.1 B."""
+    return 0.005 + 1.5e-4 * batch
+
+
+def trials(saturated_from: float = 1e9) -> list[Row]:
+    """Each arm at the batch that it settles at: the faster one has the smaller."""
+    sizes = {"off": (2, 20, 80, 160, 300), "K=3": (1, 11, 70, 170, 400)}
+    time_s = {"off": off_s, "K=3": drafting_s}
+    return [
+        {
+            **row(arm, rate, seed, 100.0 * rate, time_s[arm](size)),
+            "batch_size.mean": size,
+            "saturated": rate >= saturated_from,
+        }
+        for arm in sizes
+        for rate, size in zip((1, 2, 3, 4, 5), sizes[arm], strict=True)
+        for seed in SEEDS
+    ]
+
+
+def optimum(loaded: list[float]) -> Optimum:
+    """An arm whose speed-up under load at B = 1, 2, .. is `loaded`."""
+    curve = np.array([np.nan, *loaded])
+    return Optimum(Traffic(np.ones(4), 100.0, 100.0, 10.0), np.full(len(curve), 3), curve + 1.0, curve, None)
+
+
+def found(rows: list[Row], of_tables: Optimum | None = None) -> dict[str, Any]:
+    comparison = compare_arms(rows, "off", [RATE_AXIS])
+    optima: dict[str, dict[tuple[object, ...], Optimum]] = {"K=3": {(): of_tables}} if of_tables else {}
+    ((group,),) = flips_of(comparison, "off", optima).values()
+    json.dumps(group, allow_nan=False)
+    return group
+
+
+def test_the_flip_is_where_both_take_as_long_at_one_batch_size() -> None:
+    """Curves meet at batch 100; interpolated between 70 and 160 they do within 3 %."""
+    assert found(trials())["measured_batch_size"] == pytest.approx(100, rel=0.03)
+
+
+def test_points_without_a_batch_that_lasts_are_left_out() -> None:
+    """Saturated from 4 on: both arms reach 70 requests, where drafting still is the faster."""
+    group = found(trials(saturated_from=4))
+    assert group["measured_batch_size"] is None
+    assert group["pays_at_largest"] is True
+    assert group["measured_range"] == [2, 70]
+
+
+def test_times_are_compared_where_both_curves_are() -> None:
+    compared = ratios_at_one_batch([(1.0, 1.0), (4.0, 4.0)], [(2.0, 1.0), (8.0, 1.0)])
+    assert np.array(compared) == pytest.approx(np.array([(2.0, 2.0), (4.0, 4.0)]))
+    assert ratios_at_one_batch([], [(1.0, 1.0)]) == []
+
+
+def test_the_last_rise_through_1_counts() -> None:
+    """A loss at few requests that turns into a gain, as with MoE models, is no flip."""
+    hump = [(1.0, 1.2), (10.0, 0.8), (100.0, 1.25)]
+    assert crossing(hump) == pytest.approx(10 * 10 ** (math.log(0.8) / (math.log(0.8) - math.log(1.25))))
+    assert crossing(hump[:2]) is None
+    assert crossing([(1.0, 0.8), (10.0, 1.25), (100.0, 0.5)]) is None
+
+
+def test_measured_and_tables_stand_side_by_side() -> None:
+    group = found(trials(), optimum([1.5] * 90 + [1.02] * 20 + [0.9] * 40))
+    assert group["tables_pay_at"] == [[1, 110]]
+    assert group["tables_gain_there"] == pytest.approx(1.02)
+    assert group["difference_percent"] == pytest.approx(100 * (group["measured_batch_size"] / 110 - 1))
+    (sentence,) = flip_sentences({"K=3": [group]}, "off")
+    assert sentence.startswith("K=3: as fast as off at a mean batch of ")
+    assert "; by the tables it pays up to batch 110 (measured -" in sentence
+    assert sentence.endswith("%; their gain there is 1.020).")
+
+
+def test_tables_that_pay_at_every_batch_size_have_no_flip_to_differ_from() -> None:
+    group = found(trials(), optimum([1.5] * 150))
+    assert group["difference_percent"] is None
+    (sentence,) = flip_sentences({"K=3": [group]}, "off")
+    assert "it pays at every batch size to 150 (their gain there is 1.500)." in sentence
+
+
+def test_without_tables_the_measured_one_stands_alone() -> None:
+    (sentence,) = flip_sentences({"K=3": [found(trials(saturated_from=4))]}, "off")
+    assert sentence == (
+        "K=3: faster per token than off at every mean batch measured (2.00 to 70.0); "
+        "not compared with the tables."
+    )
+    (sentence,) = flip_sentences({"K=3": [found(trials(saturated_from=0))]}, "off")
+    assert sentence == "K=3: no batch size was measured; not compared with the tables."
+
+
+@pytest.mark.parametrize(
+    ("runs", "words"),
+    [
+        ([], "pays at no batch size"),
+        ([[1, 61]], "pays up to batch 61"),
+        ([[1, 1024]], "pays at every batch size to 1,024"),
+        ([[1, 1], [12, 61]], "pays at batch 1, 12 to 61"),
+        ([[1, 2], [4, 5], [7, 8], [10, 11]], "pays at batch 1 to 11 with gaps"),
+    ],
+)
+def test_where_it_pays_is_said_in_a_few_words(runs: list[list[int]], words: str) -> None:
+    assert where_it_pays(runs, 1024) == words
+
+
+def test_the_line_of_one_simulation_names_both_loads_and_the_best_draft_lengths() -> None:
+    words = tables_words(
+        {
+            "kv_tokens": 576.0,
+            "draft_lengths": [[1, 256, 3]],
+            "pays_at": [[1, 200]],
+            "pays_with_prefills_at": [[1, 120]],
+            "schedule": [[1, 8, 4], [9, 30, 3], [31, 256, 0]],
+            "schedule_pays_at": [[1, 220]],
+        }
+    )
+    assert words == (
+        "decodes alone, at 576 tokens of context: K=3 pays up to batch 200, with the workload's prefills "
+        "beside them it pays up to batch 120; best K by batch: 4 to 8, 3 to 30, 0 to 256, which pays up to "
+        "batch 220"
+    )
