@@ -35,6 +35,7 @@ class Workload:
     output_tokens: Longs  # [request] 1 or more
     workload_class: Longs  # [request] index into class_names
     priority: Longs  # [request] lower first, as vLLM has it
+    session: Longs  # [request] number of its conversation; -1: none
     content_start: Longs  # [request + 1] where a request's content_ids start; the last entry is their number
     content_ids: Longs  # one per leading block of known content; equal ids: equal prefix-cache keys
     class_names: tuple[str, ...]
@@ -73,6 +74,7 @@ def _draw(config: WorkloadConfig, seed: int) -> Workload:
         output_tokens=draw_lengths(output, seed, Purpose.output_tokens, requests),
         workload_class=np.zeros(requests, np.int64),
         priority=np.zeros(requests, np.int64),
+        session=np.full(requests, -1),
         content_start=np.zeros(requests + 1, np.int64),
         content_ids=np.zeros(0, np.int64),
         class_names=("default",),
@@ -148,6 +150,7 @@ def _replay(
         output_tokens=rows.output_tokens[:count],
         workload_class=rows.workload_class[:count],
         priority=rows.priority[:count],
+        session=rows.session[:count],
         content_start=content_start,
         content_ids=content_ids,
         class_names=rows.class_names,

@@ -55,10 +55,11 @@ def test_json_lines_become_columns(trace: Path) -> None:
     assert rows.warnings == ()
 
 
-def test_a_session_is_read_with_a_warning_that_nothing_uses_it(trace: Path) -> None:
-    assert read(trace, request(session="a")).warnings == (
-        f"{trace}: session is read, but nothing uses it yet",
-    )
+def test_requests_of_one_session_have_one_number_and_others_none(trace: Path) -> None:
+    names = ["a", 7, None, "a", 7]
+    rows = read(trace, "\n".join(request(session=name) for name in names))
+    assert rows.session.tolist() == [0, 1, -1, 0, 1]
+    assert rows.warnings == ()
 
 
 def test_null_stands_for_what_may_be_left_out(trace: Path) -> None:

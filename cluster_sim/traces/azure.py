@@ -40,6 +40,7 @@ def parse(text: TraceText) -> TraceRows:
         output_tokens=_tokens(text, outputs, "GeneratedTokens"),
         workload_class=np.zeros(requests, np.int64),
         priority=np.zeros(requests, np.int64),
+        session=np.full(requests, -1),
         block_start=np.zeros(requests + 1, np.int64),
         block_ids=np.zeros(0, np.int64),
         class_names=(DEFAULT_CLASS,),

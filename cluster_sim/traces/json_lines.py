@@ -6,7 +6,7 @@ arrival_s, prompt_tokens and output_tokens must be there. May be there:
   ids mean equal content from the start to that block's end
 - class: the name of the request's workload class
 - priority: lower first, as vLLM has it; 0 if not given
-- session: of a conversation; read, but nothing uses it yet, and a warning says so
+- session: the name of the conversation that the request belongs to; router=session_hash goes by it
 """
 
 import json
@@ -45,7 +45,7 @@ def parse(text: TraceText) -> TraceRows:
     _check_columns(text, columns)
     class_numbers: dict[str, int] = {}
     classes = [DEFAULT_CLASS if name is None else name for name in columns["class"]]
-    has_sessions = any(session is not None for session in columns["session"])
+    session_numbers: dict[Any, int] = {None: -1}
     rows = TraceRows(
         arrival_s=np.array(columns["arrival_s"], np.float64),
         prompt_tokens=np.array(columns["prompt_tokens"], np.int64),
@@ -54,10 +54,14 @@ def parse(text: TraceText) -> TraceRows:
             [class_numbers.setdefault(name, len(class_numbers)) for name in classes], np.int64
         ),
         priority=np.array([priority or 0 for priority in columns["priority"]], np.int64),
+        session=np.array(
+            [session_numbers.setdefault(session, len(session_numbers) - 1) for session in columns["session"]],
+            np.int64,
+        ),
         block_start=np.array(block_start, np.int64),
         block_ids=np.array(block_ids, np.int64),
         class_names=tuple(class_numbers),
-        warnings=(f"{text.path}: session is read, but nothing uses it yet",) if has_sessions else (),
+        warnings=(),
     )
     _check_block_counts(text, rows)
     _check_chains(text, rows)

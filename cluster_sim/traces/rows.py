@@ -22,6 +22,7 @@ class TraceRows:
     output_tokens: Longs  # [request] 1 or more
     workload_class: Longs  # [request] index into class_names
     priority: Longs  # [request] lower first
+    session: Longs  # [request] number of its conversation; -1: none
     block_start: Longs  # [request + 1] where a request's block_ids start; the last entry is their number
     block_ids: Longs  # one per full block of known content; equal ids: equal content up to the block's end
     class_names: tuple[str, ...]
@@ -45,6 +46,7 @@ def sort_by_arrival(rows: TraceRows, path: Path) -> TraceRows:
         output_tokens=rows.output_tokens[order],
         workload_class=rows.workload_class[order],
         priority=rows.priority[order],
+        session=rows.session[order],
         block_start=start,
         block_ids=rows.block_ids[entries],
         warnings=(*rows.warnings, f"{path}: a request precedes the one before it {times}; sorted by arrival"),
