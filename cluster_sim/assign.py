@@ -1,23 +1,41 @@
 """Values set on a composed configuration, key by key, with the types of config.py enforced."""
 
+import typing
 from collections.abc import Mapping
 from copy import copy
+from dataclasses import is_dataclass
 from typing import Any
 
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from cluster_sim.errors import UserError
-from cluster_sim.schema import find_key, shown, wrong_type
+from cluster_sim.schema import Key, find_key, shown, wrong_type
+
+_PROFILE = (
+    "rate",
+    "measured_draft_length",
+    "rates",
+    "per_length",
+    "file",
+    "series",
+    "function",
+    "rates_are",
+)
 
 # A new value for the key on the left clears its neighbours on the right, unless they are set beside it:
 # what conf/ says of them was said of the old value.
 REPLACES = {
     "workload.duration_s": ("requests",),
     "workload.trace": ("requests", "request_rate", "prompt_tokens", "output_tokens"),
-    "speculation.acceptance.policy": ("rate", "rates", "rates_are", "source"),
+    "speculation.draft_len_schedule": ("num_speculative_tokens", "num_speculative_tokens_per_batch_size"),
+    "speculation.acceptance.policy": ("published", *_PROFILE, "source"),
+    "speculation.acceptance.published": ("policy", *_PROFILE, "source"),
     "speculation.acceptance.rates": ("rates_are", "source"),
-    "speculation.acceptance.rate": ("source",),
+    "speculation.acceptance.per_length": ("rates_are", "source"),
+    "speculation.acceptance.rate": ("measured_draft_length", "source"),
+    "speculation.acceptance.file": ("series", "source"),
+    "speculation.acceptance.function": ("rates_are", "source"),
 }
 _REMEDIES = {
     "sweep": "Add +sweep=NAME.",
@@ -33,9 +51,10 @@ def set_values(config: DictConfig, values: Mapping[str, object]) -> None:
     """
     for key, value in values.items():
         parent = _parent(config, key, value)
-        name = find_key(key).path[-1]
+        place = find_key(key)
+        name = place.path[-1]
         try:
-            is_new = _set(parent, name, value, adds=find_key(key).is_mapping)
+            is_new = _set(parent, name, _structured(place, value), adds=place.is_mapping)
         except OmegaConfBaseException as error:
             raise wrong_type(key, value) from error
         if value is None or not is_new:
@@ -46,6 +65,17 @@ def set_values(config: DictConfig, values: Mapping[str, object]) -> None:
         for neighbour in REPLACES.get(key, ()):
             if f"{key.rpartition('.')[0]}.{neighbour}" not in values:
                 parent[neighbour] = None
+
+
+def _structured(place: Key, value: object) -> object:
+    """`value` with the entries of a mapping of dataclasses made such: OmegaConf makes none there."""
+    inner = typing.get_args(place.type)[1] if place.is_mapping else Any
+    if not is_dataclass(inner) or not isinstance(value, Mapping):
+        return value
+    return {
+        name: OmegaConf.merge(OmegaConf.structured(inner), entry) if isinstance(entry, Mapping) else entry
+        for name, entry in value.items()
+    }
 
 
 def _parent(config: DictConfig, key: str, value: object) -> DictConfig:

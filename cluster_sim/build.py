@@ -1,35 +1,42 @@
 """The door between the two halves: configuration, bundle and workload to the engine's Rules.
 
-Only here, in world.py (empty tables) and recording.py (recorded runs) are engine tables made.
+Only here, in luck.py (acceptance), world.py (empty tables) and recording.py (recorded runs) are engine tables
+made.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cache
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
 from cluster_sim.bundle import format as bundle_format
+from cluster_sim.bundle import library
+from cluster_sim.bundle.architecture import Parallel
 from cluster_sim.bundle.memory import MemoryBreakdown, breakdown
-from cluster_sim.config import Config, EngineConfig, Method
+from cluster_sim.config import Config, EngineConfig
+from cluster_sim.config import RouterPolicy as RouterName
 from cluster_sim.config import SchedulingPolicy as PolicyName
+from cluster_sim.drafting import Setting, as_vllm_runs_it, draft_length, drafter_tables
 from cluster_sim.engine import streams
-from cluster_sim.engine.kinds import LuckKind, Purpose, RouterPolicy, SchedulingPolicy
-from cluster_sim.engine.rules import Batching, Drafting, Fate, Luck, Request, Routing, Rules, StepTime
+from cluster_sim.engine.kinds import Purpose, RouterPolicy, SchedulingPolicy
+from cluster_sim.engine.rules import Batching, Drafting, Request, Routing, Rules, StepTime
 from cluster_sim.engine.rules import Workload as Asked
-from cluster_sim.engine.tables import Floats, Longs, Table
-from cluster_sim.engine_defaults import resolve_engine
+from cluster_sim.engine.tables import Longs, Table
 from cluster_sim.errors import UserError
-from cluster_sim.speculation.acceptance import conditional_table
+from cluster_sim.expert_tables import Ranks
+from cluster_sim.luck import build_luck, check_luck, profile_warnings, profiles_of
+from cluster_sim.rejections import rejections, tokens_ahead
+from cluster_sim.speculation.requirements import Requirements, requirements
 from cluster_sim.speculation.schedule import dense_lookup
+from cluster_sim.speculation.vllm_config import warnings_of
 from cluster_sim.step_tables import StepArrays, step_arrays
 from cluster_sim.workload import Workload, build_workload
 from cluster_sim.world import empty_table
 
 Flags = NDArray[np.bool_]
-TOO_LONG = "Shorten workload.prompt_tokens (max: of a lognormal) or raise engine.max_model_len."
-TOO_BIG = "Shorten it, or give more memory: engine.num_gpu_blocks, engine.gpu_memory_utilization."
+BALANCER_INTERVAL_S = 0.1  # ../shared/vllm-scheduler.md section 10: snapshots about every 100 ms
 
 
 @dataclass(frozen=True)
@@ -44,140 +51,96 @@ class Built:
     warnings: tuple[str, ...]
 
 
-@dataclass(frozen=True)
-class Proposer:
-    """What vLLM's scheduler knows of a drafter (../shared/vllm-scheduler.md sections 2, 3, 5)."""
-
-    lookahead_tokens: int
-    slots_per_request: int
-    hash_lookahead_tokens: int
-    drops_last_hit_block: bool
-    may_skip: bool
-
-
 def build(config: Config) -> Built:
     """Rules of one simulation.
 
     Raises:
         UserError: something in the configuration, the bundle or the trace is wrong, or does not fit.
     """
-    engine = resolve_engine(config.engine, config.model, config.hardware)
+    setting = as_vllm_runs_it(config)
+    config, engine = setting.config, setting.engine
     bundle = find_bundle(config)
-    memory = breakdown(
-        config.model, config.hardware, engine, config.cluster.tensor_parallel_size, config.speculation
-    )
+    memory, arrays = _gpu(setting, bundle)
     blocks = memory.num_gpu_blocks
-    arrays = step_arrays(bundle, engine, config.speculation)
-    proposer = _proposer(config, engine)
-    workload = build_workload(config.workload, config.seed, engine.block_size, proposer.hash_lookahead_tokens)
-    rejected, warnings = _rejected(config, engine, workload, proposer, blocks)
+    needs = requirements(config.speculation, draft_length(config), engine, config.model)
+    workload = build_workload(config.workload, config.seed, engine.block_size, needs.hash_lookahead_tokens)
+    ahead = tokens_ahead(engine, draft_length(config), needs.lookahead_tokens)
+    rejected, lost = rejections(engine, workload, ahead, blocks)
+    profiles = profiles_of(config)
+    draft_length_at = _draft_length_at(config, engine)
     rules = Rules(
         _asked(config, engine, workload, rejected),
-        _luck(config, workload),
-        _batching(config, engine, proposer, blocks),
-        _drafting(config, proposer),
-        _draft_length_at(config, engine),
-        _step_time(arrays, config.cluster.instances),
-        Routing(int(RouterPolicy[config.router.policy.name]), float(config.router.signal_interval_s or 0.0)),
+        build_luck(config, profiles, workload, draft_length(config)),
+        _batching(config, engine, needs, blocks),
+        _drafting(config, needs),
+        draft_length_at,
+        _lockstep(config),
+        _step_time(arrays, num_engine_cores(config)),
+        _routing(config, workload.class_names),
     )
-    return Built(rules, workload, engine, memory, bundle, (*workload.warnings, *arrays.warnings, *warnings))
+    idle = warnings_of(config.speculation.vllm_config)
+    stand_ins = profile_warnings(profiles, np.unique(draft_length_at).tolist())
+    warnings = (*idle, *setting.warnings, *workload.warnings, *arrays.warnings, *stand_ins, *lost)
+    return Built(rules, workload, engine, memory, bundle, warnings)
 
 
 def check_before_sweep(config: Config) -> None:
     """What a trial would refuse, found without reading its trace."""
-    engine = resolve_engine(config.engine, config.model, config.hardware)
-    bundle = find_bundle(config)
-    breakdown(config.model, config.hardware, engine, config.cluster.tensor_parallel_size, config.speculation)
-    step_arrays(bundle, engine, config.speculation)
+    setting = as_vllm_runs_it(config)
+    config, engine = setting.config, setting.engine
+    _gpu(setting, find_bundle(config))
     _draft_length_at(config, engine)
-    _conditional(config)
+    check_luck(config, draft_length(config))
 
 
-def draft_length(config: Config) -> int:
-    """num_speculative_tokens; 0 without speculation."""
-    return 0 if config.speculation.method is Method.none else config.speculation.num_speculative_tokens or 0
+def _gpu(setting: Setting, bundle: bundle_format.Bundle) -> tuple[MemoryBreakdown, StepArrays]:
+    """What a GPU holds, and how long it takes."""
+    config, engine, parallel = setting.config, setting.engine, parallel_of(setting.config)
+    speculation = config.speculation
+    memory = breakdown(config.model, config.hardware, engine, parallel, speculation)
+    drafter = drafter_tables(setting, bundle, parallel)
+    return memory, step_arrays(bundle, engine, speculation, ranks_of(config), drafter)
+
+
+def step_time_of(setting: Setting) -> StepTime:
+    """The step times of a configuration as vLLM runs it, without its requests."""
+    _, arrays = _gpu(setting, find_bundle(setting.config))
+    return _step_time(arrays, num_engine_cores(setting.config))
+
+
+def num_engine_cores(config: Config) -> int:
+    """Schedulers of the cluster: one per instance, or one per data-parallel rank of it."""
+    return config.cluster.instances * config.cluster.data_parallel_size
+
+
+def ranks_of(config: Config) -> Ranks:
+    """The GPUs of an instance."""
+    cluster = config.cluster
+    return Ranks(cluster.data_parallel_size, cluster.tensor_parallel_size, cluster.enable_expert_parallel)
 
 
 def find_bundle(config: Config) -> bundle_format.Bundle:
-    """The bundle that the configuration names, or the shipped one of its model, hardware and TP size."""
-    bundle = _read_bundle(bundle_format.directory_of(bundle_name(config)))
-    bundle_format.check_matches(bundle, config.model, config.cluster.tensor_parallel_size)
+    """The bundle that the configuration names, or the roofline of its model, hardware and GPUs.
+
+    Raises:
+        UserError: there is none, it is damaged, or of another model.
+    """
+    bundle = library.read(bundle_directory(config))
+    parallel = config.cluster.tensor_parallel_size
+    bundle_format.check_matches(bundle, config.model, config.hardware, parallel)
     return bundle
 
 
-def bundle_name(config: Config) -> str:
-    """Name or path of the step-time bundle."""
-    shipped = f"{config.model.name}-{config.hardware.name}-tp{config.cluster.tensor_parallel_size}"
-    return config.cluster.bundle or shipped
+def bundle_directory(config: Config) -> Path:
+    """Where that bundle lies."""
+    if config.cluster.bundle is not None:
+        return library.directory_of(config.cluster.bundle, config.cluster.tensor_parallel_size)
+    return library.directory_for(config.model, config.hardware, parallel_of(config))
 
 
-@cache
-def _read_bundle(directory: Path) -> bundle_format.Bundle:
-    """Trials of a sweep share it: a bundle does not change while a process runs."""
-    return bundle_format.read(directory)
-
-
-def _proposer(config: Config, engine: EngineConfig) -> Proposer:
-    """EAGLE and EAGLE-3: K slots ahead, and the token after a block in its key, or the last hit given up."""
-    drafts = draft_length(config)
-    if drafts == 0:
-        return Proposer(0, 0, 0, drops_last_hit_block=False, may_skip=False)
-    plain_keys = engine.disable_lookahead_block_hashes or engine.disable_eagle_block_drop
-    covers_next_token = engine.enable_prefix_caching and not plain_keys
-    return Proposer(
-        lookahead_tokens=drafts,
-        slots_per_request=0,
-        hash_lookahead_tokens=1 if covers_next_token else 0,
-        drops_last_hit_block=not covers_next_token and not engine.disable_eagle_block_drop,
-        may_skip=True,
-    )
-
-
-def _rejected(
-    config: Config, engine: EngineConfig, workload: Workload, proposer: Proposer, blocks: int
-) -> tuple[Flags, list[str]]:
-    """Which requests vLLM could never serve, and what to say of them.
-
-    vLLM's API server refuses a prompt that leaves no room for an output token; its scheduler hangs for ever
-    with a request that outgrows the whole KV cache at the head of the queue. Both are counted as rejected
-    when they come from a trace.
-    """
-    longest = int(engine.max_model_len or 0)
-    ahead = (2 if engine.async_scheduling else 1) * (1 + draft_length(config)) + proposer.lookahead_tokens
-    tokens = np.minimum(workload.prompt_tokens + workload.output_tokens + ahead, longest)
-    too_long = workload.prompt_tokens >= longest
-    too_big = ~too_long & (-(-tokens // engine.block_size) > blocks - 1)
-    if not workload.recorded:
-        _refuse(workload, too_long, f"a prompt must be shorter than engine.max_model_len={longest}", TOO_LONG)
-        cache = f"the KV cache of {blocks - 1} blocks of {engine.block_size} tokens"
-        rule = f"a request must fit into {cache} alone (vLLM hangs with it at the head of the queue)"
-        _refuse(workload, too_big, rule, TOO_BIG)
-    warnings = []
-    if engine.scheduling_policy is PolicyName.fcfs and np.any(workload.priority):
-        warnings.append("priorities of the trace do nothing under engine.scheduling_policy=fcfs")
-    if np.any(too_long):
-        warnings.append(
-            f"{too_long.sum()} requests rejected: prompt of max_model_len={longest} tokens or more"
-        )
-    if np.any(too_big):
-        warnings.append(
-            f"{too_big.sum()} requests rejected: larger than the whole KV cache of {blocks - 1} blocks"
-        )
-    needed = -(-longest // engine.block_size)
-    if needed > blocks - 1:
-        warnings.append(
-            f"vLLM would refuse to start: one request of max_model_len={longest} needs {needed} KV blocks, "
-            f"there are {blocks - 1}; lower engine.max_model_len to {(blocks - 1) * engine.block_size}"
-        )
-    return too_long | too_big, warnings
-
-
-def _refuse(workload: Workload, refused: Flags, rule: str, remedy: str) -> None:
-    """Raise for the first refused request, if there is one: the user made it, so it can be made otherwise."""
-    if np.any(refused):
-        first = int(np.argmax(refused))
-        got = f"{workload.prompt_tokens[first]} prompt and {workload.output_tokens[first]} output tokens"
-        raise UserError(rule, got, f"request {first}", remedy)
+def parallel_of(config: Config) -> Parallel:
+    """How the GPUs of one instance share the model."""
+    return Parallel(config.cluster.tensor_parallel_size, ranks_of(config).expert_parallel_size)
 
 
 def _asked(config: Config, engine: EngineConfig, workload: Workload, rejected: Flags) -> Asked:
@@ -193,40 +156,17 @@ def _asked(config: Config, engine: EngineConfig, workload: Workload, rejected: F
         max_tokens=workload.output_tokens if config.workload.ignore_eos else unforeseen,
         priority=workload.priority,
         workload_class=workload.workload_class,
+        session=_sessions(config, workload),
         is_rejected=rejected,
     )
     return Asked(requests, np.ascontiguousarray(workload.content_ids, np.int64), False)
 
 
-def _luck(config: Config, workload: Workload) -> Luck:
-    """Fates of all offered requests: luck does not depend on what an arm rejects."""
-    stop_at = 0 if config.workload.ignore_eos else workload.output_tokens
-    with np.errstate(over="ignore"):
-        key = streams.of_purpose(np.uint64(config.seed), int(Purpose.acceptance))
-    table = _conditional(config)
-    return Luck(
-        empty_table(Fate, len(workload.arrival_s), stop_at=stop_at),
-        int(LuckKind.profile),
-        np.uint64(key),
-        np.tile(table, (len(workload.class_names), 1, 1)),
-        np.zeros(0, np.int32),
-        np.zeros(0, np.int32),
-    )
-
-
-def _conditional(config: Config) -> Floats:
-    """[draft length, position]; one of each without speculation, never looked at."""
-    acceptance = config.speculation.acceptance
-    if acceptance is None or draft_length(config) == 0:
-        return np.zeros((1, 1))
-    return conditional_table(acceptance, draft_length(config))
-
-
-def _batching(config: Config, engine: EngineConfig, proposer: Proposer, blocks: int) -> Table[Batching]:
+def _batching(config: Config, engine: EngineConfig, needs: Requirements, blocks: int) -> Table[Batching]:
     policy = {PolicyName.fcfs: SchedulingPolicy.fcfs, PolicyName.priority: SchedulingPolicy.priority}
     table: Table[Batching] = empty_table(
         Batching,
-        config.cluster.instances,
+        num_engine_cores(config),
         max_num_seqs=engine.max_num_seqs,
         max_num_active_seqs=engine.max_num_active_seqs,
         max_num_batched_tokens=engine.max_num_batched_tokens,
@@ -235,8 +175,9 @@ def _batching(config: Config, engine: EngineConfig, proposer: Proposer, blocks: 
         block_size=engine.block_size,
         num_gpu_blocks=blocks,
         watermark_blocks=int(engine.watermark * blocks),
-        lookahead_tokens=proposer.lookahead_tokens,
-        hash_lookahead_tokens=proposer.hash_lookahead_tokens,
+        lookahead_tokens=needs.lookahead_tokens,
+        hash_lookahead_tokens=needs.hash_lookahead_tokens,
+        prefill_lookahead_tokens=needs.prefill_lookahead_tokens,
         long_prefill_token_threshold=engine.long_prefill_token_threshold,
         prefill_schedule_interval=engine.prefill_schedule_interval,
         queue_depth=2 if engine.async_scheduling else 1,
@@ -244,20 +185,20 @@ def _batching(config: Config, engine: EngineConfig, proposer: Proposer, blocks: 
         long_prefill_token_threshold_adaptive=engine.long_prefill_token_threshold_adaptive,
         enable_chunked_prefill=engine.enable_chunked_prefill,
         enable_prefix_caching=engine.enable_prefix_caching,
-        drops_last_hit_block=proposer.drops_last_hit_block,
+        drops_last_hit_block=needs.drops_last_hit_block,
         scheduler_reserve_full_isl=engine.scheduler_reserve_full_isl,
     )
     return table
 
 
-def _drafting(config: Config, proposer: Proposer) -> Table[Drafting]:
+def _drafting(config: Config, needs: Requirements) -> Table[Drafting]:
     table: Table[Drafting] = empty_table(
         Drafting,
-        config.cluster.instances,
+        num_engine_cores(config),
         num_speculative_tokens=draft_length(config),
-        slots_per_request=proposer.slots_per_request,
+        slots_per_request=needs.slots_per_request,
         is_dynamic=config.speculation.num_speculative_tokens_per_batch_size is not None,
-        may_skip=proposer.may_skip,
+        may_skip=needs.may_skip,
     )
     return table
 
@@ -266,19 +207,75 @@ def _draft_length_at(config: Config, engine: EngineConfig) -> Longs:
     seats, drafts = int(engine.max_num_seqs or 0), draft_length(config)
     ranges = config.speculation.num_speculative_tokens_per_batch_size
     lookup = np.full(seats + 1, drafts, np.int64) if ranges is None else dense_lookup(ranges, seats, drafts)
-    return np.tile(lookup, (config.cluster.instances, 1))
+    return np.tile(lookup, (num_engine_cores(config), 1))
 
 
-def _step_time(arrays: StepArrays, instances: int) -> StepTime:
-    """One bundle for all instances: the leading axis of every table has length 1."""
+def _lockstep(config: Config) -> Longs:
+    """Ranks of an MoE model step together, since they share its experts; those of others are on their own."""
+    ranks = config.cluster.data_parallel_size if config.model.num_experts else 1
+    together = np.zeros(num_engine_cores(config), np.int64)
+    together[::ranks] = ranks
+    return together
+
+
+def _sessions(config: Config, workload: Workload) -> Longs:
+    """A number for every conversation, and one of its own for a request without."""
+    if config.router.policy is RouterName.session_hash and np.all(workload.session < 0):
+        raise UserError(
+            "router session_hash needs requests that belong to sessions",
+            f"none in {workload.source}",
+            "router.policy",
+            "Use a trace with a session in each line, or another router.",
+        )
+    others = workload.session.max(initial=-1) + 1 + np.arange(len(workload.session))
+    return np.where(workload.session < 0, others, workload.session)
+
+
+def _routing(config: Config, class_names: Sequence[str]) -> Routing:
+    router, instances = config.router, config.cluster.instances
+    interval_s = router.signal_interval_s
+    if interval_s is None:
+        interval_s = BALANCER_INTERVAL_S if config.cluster.data_parallel_size > 1 else 0.0
+    with np.errstate(over="ignore"):
+        key = streams.of_purpose(np.uint64(config.seed), int(Purpose.router))
+    members = [_members(config, name) for name in class_names]
+    return Routing(
+        int(RouterPolicy[router.policy.name]),
+        config.cluster.data_parallel_size,
+        float(interval_s),
+        np.uint64(key),
+        float(router.overlap_weight or 0.0),
+        np.array(router.weights or [1.0] * instances, np.float64),
+        np.cumsum([0, *map(len, members)], dtype=np.int64),
+        np.array([instance for some in members for instance in some], np.int64),
+    )
+
+
+def _members(config: Config, class_name: str) -> list[int]:
+    """The instances that serve a class: all of them unless the router sorts by class."""
+    classes = config.router.classes
+    if classes is None:
+        return list(range(config.cluster.instances))
+    if class_name not in classes:
+        raise UserError(
+            "every class of the workload must be served by some instance",
+            f"none for class {class_name}",
+            "router.classes",
+            f"Add it: {class_name}: [0].",
+        )
+    return list(classes[class_name])
+
+
+def _step_time(arrays: StepArrays, engine_cores: int) -> StepTime:
+    """One bundle for all: the leading axis of every table has length 1."""
     tables = {
         name: np.ascontiguousarray(getattr(arrays, name), np.float64)[np.newaxis]
         for name in StepTime._fields
-        if name not in ("bundle_of", "host_s", "draft_attention_s_per_kv_token")
+        if name not in ("bundle_of", "captured_tokens", "host_s")
     }
     return StepTime(
-        bundle_of=np.zeros(instances, np.int64),
-        host_s=np.full(instances, arrays.host_s, np.float64),
-        draft_attention_s_per_kv_token=np.array([arrays.draft_attention_s_per_kv_token], np.float64),
+        bundle_of=np.zeros(engine_cores, np.int64),
+        captured_tokens=np.array([arrays.captured_tokens], np.int64),
+        host_s=np.full(engine_cores, arrays.host_s, np.float64),
         **tables,
     )

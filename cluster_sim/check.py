@@ -6,31 +6,21 @@ Rules of vLLM are those of its 0.33.0 release (../shared/vllm-scheduler.md secti
 from typing import Any, NoReturn
 
 from cluster_sim.bounds import BOUNDS
+from cluster_sim.check_acceptance import check_acceptance
+from cluster_sim.check_cluster import check_cluster
+from cluster_sim.check_model import check_hardware, check_model
+from cluster_sim.check_router import check_router
+from cluster_sim.check_speculation import check_speculation
 from cluster_sim.check_sweep import check_sweep
 from cluster_sim.config import (
-    AcceptanceConfig,
-    AcceptancePolicy,
     Config,
-    DraftCost,
     ExecutorKind,
     Method,
-    RouterPolicy,
 )
 from cluster_sim.engine_defaults import resolve_engine
 from cluster_sim.errors import UserError
 from cluster_sim.schema import shown
-
-_EXAMPLES = {
-    "rates": "Give one per draft: 'speculation.acceptance.rates=[0.8, 0.6, 0.4]'.",
-    "rates_are": "Write marginal for P(first i accepted), conditional for P(i-th accepted | those before).",
-    "rate": "Give 0 to 1: for geometric the chance of each draft, for fixed accepted / drafted tokens.",
-}
-
-_OTHER_POLICY = {
-    "rates": "Leave it out, or set speculation.acceptance.policy=per_position.",
-    "rates_are": "Leave it out, or set speculation.acceptance.policy=per_position.",
-    "rate": "Leave it out, or set speculation.acceptance.policy to geometric or fixed.",
-}
+from cluster_sim.speculation.vllm_config import check_kept
 
 
 def check(config: Config) -> None:
@@ -40,11 +30,15 @@ def check(config: Config) -> None:
         UserError: worded with the rule, the value, its key and what to do.
     """
     _check_bounds(config)
-    _check_model(config)
+    check_model(config.model, config.cluster.tensor_parallel_size)
+    check_hardware(config.hardware)
+    check_cluster(config.cluster, config.model)
     _check_engine(config)
-    _check_speculation(config)
+    check_speculation(config)
+    check_acceptance(config.speculation)
+    check_kept(config)
     _check_workload(config)
-    _check_router(config)
+    check_router(config)
     _check_executor(config)
     if config.sweep is not None:
         check_sweep(config.sweep)
@@ -57,31 +51,6 @@ def _check_bounds(config: Config) -> None:
         if broken is not None:
             must_be, instead = broken
             _refuse(f"{bound.quantity} must be {must_be}", value, key, f"Set {key} to {instead}.")
-
-
-def _check_model(config: Config) -> None:
-    model, parallel = config.model, config.cluster.tensor_parallel_size
-    if model.dtype != "bfloat16":
-        _refuse(
-            "weights must be bfloat16, the only kind with costs so far",
-            model.dtype,
-            "model.dtype",
-            "Use bfloat16.",
-        )
-    if model.num_attention_heads % model.num_key_value_heads:
-        got = f"{model.num_attention_heads} and {model.num_key_value_heads}"
-        _refuse(
-            "query heads must be a multiple of KV heads",
-            got,
-            "model.num_attention_heads",
-            "See its config.json.",
-        )
-    if model.num_attention_heads % parallel:
-        got = f"{model.num_attention_heads} heads on {parallel} GPUs"
-        remedy = f"Use a divisor of {model.num_attention_heads}."
-        _refuse(
-            "tensor parallelism must divide the attention heads", got, "cluster.tensor_parallel_size", remedy
-        )
 
 
 def _check_engine(config: Config) -> None:
@@ -115,52 +84,6 @@ def _check_engine(config: Config) -> None:
         if getattr(engine, flag) and not looks_ahead:
             rule = "this flag has an effect only with speculation and prefix caching"
             _refuse(rule, True, f"engine.{flag}", f"Leave engine.{flag} out.")
-
-
-def _check_speculation(config: Config) -> None:
-    speculation = config.speculation
-    if speculation.method is Method.none:
-        _check_off(config)
-        return
-    method = speculation.method.name
-    if speculation.num_speculative_tokens is None:
-        remedy = f"Choose speculation={method}, or set it to 1 or more."
-        _refuse(f"method {method} needs a draft length", None, "speculation.num_speculative_tokens", remedy)
-    if speculation.acceptance is None:
-        rule = f"method {method} needs an acceptance profile"
-        _refuse(rule, None, "speculation.acceptance", f"Choose speculation={method}, or set policy and rate.")
-    _check_acceptance(speculation.acceptance)
-
-
-def _check_off(config: Config) -> None:
-    speculation = config.speculation
-    useless: dict[str, Any] = {
-        "num_speculative_tokens": speculation.num_speculative_tokens,
-        "num_speculative_tokens_per_batch_size": speculation.num_speculative_tokens_per_batch_size,
-        "acceptance": speculation.acceptance and speculation.acceptance.policy,
-        "draft_cost": None if speculation.draft_cost is DraftCost.bundle else speculation.draft_cost,
-    }
-    for key, value in useless.items():
-        if value is not None:
-            rule = f"{key} has no effect with method none"
-            _refuse(
-                rule,
-                value,
-                f"speculation.{key}",
-                "Write speculation=none without it, or choose a method: speculation=eagle3.",
-            )
-
-
-def _check_acceptance(acceptance: AcceptanceConfig) -> None:
-    policy = acceptance.policy
-    needed = ("rates", "rates_are") if policy is AcceptancePolicy.per_position else ("rate",)
-    for key in ("rates", "rates_are", "rate"):
-        value = getattr(acceptance, key)
-        where = f"speculation.acceptance.{key}"
-        if key in needed and value is None:
-            _refuse(f"policy {policy.name} needs {key}", None, where, _EXAMPLES[key])
-        if key not in needed and value is not None:
-            _refuse(f"{key} has no effect with policy {policy.name}", value, where, _OTHER_POLICY[key])
 
 
 def _check_workload(config: Config) -> None:
@@ -198,21 +121,6 @@ def _check_workload(config: Config) -> None:
             prompt,
             "workload.prompt_tokens",
             f"Set it to {limit - 1} or less, or raise engine.max_model_len.",
-        )
-
-
-def _check_router(config: Config) -> None:
-    router, key = config.router, "router.signal_interval_s"
-    if router.policy is RouterPolicy.round_robin and router.signal_interval_s is not None:
-        _refuse(
-            "signal_interval_s has no effect with policy round_robin",
-            router.signal_interval_s,
-            key,
-            "Choose router=round_robin without it.",
-        )
-    if router.policy is not RouterPolicy.round_robin and router.signal_interval_s is None:
-        _refuse(
-            f"policy {router.policy.name} needs the age of its signals", "null", key, "Set it to 0 or more."
         )
 
 

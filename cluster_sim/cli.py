@@ -20,34 +20,50 @@ if TYPE_CHECKING:
     from cluster_sim.config import Config
 
 DONE, CHECK_FAILED, BAD_INPUT, INTERRUPTED = 0, 1, 2, 130
+HELP_OPTIONS = {"-h", "--help"}
 
 HELP = """\
 usage: python -m cluster_sim [OPTION ...] [OVERRIDE ...]
        python -m cluster_sim COMMAND [ARGUMENT ...]
 
-Does speculative decoding pay for your traffic, with which draft length, on how many instances?
+Does speculative decoding pay for your traffic, with which draft length, on how
+many instances?
 
 commands:
-  (none)                     simulate one cluster under one load, or run the sweep that an override names
-  replay-vllm PATH...        replay recorded runs of vLLM's scheduler; exit code 1 when one differs
-  list WHAT                  names of: models, hardware, bundles, routers, proposers, policies, sweeps
+  (none)                simulate one cluster under one load, or run the sweep
+                        that an override names
+  validate DIR          replay a measured run of vLLM: error of each latency and
+                        of the throughput; --bundle NAME_OR_PATH,
+                        --set KEY=VALUE (again and again), --json FILE
+  validate --published  speed-ups that others published beside this tool's
+                        predictions; --json FILE
+  import-bundle PATH    profiled tables or a CSV of measured steps become a
+                        step-time bundle; --model, --hardware,
+                        --tensor-parallel-size, --source, --licence where they
+                        do not say so themselves
+  replay-vllm PATH...   replay recorded runs of vLLM's scheduler; exit code 1
+                        when one differs
+  list WHAT             names of: models, hardware, bundles, routers, proposers,
+                        policies, sweeps
 
 overrides (Hydra's grammar):
-  KEY=VALUE                  a value:          workload.request_rate=20  cluster.instances=4
-  GROUP=OPTION               a file of conf/:  speculation=none  router=round_robin  executor=ray
-  +sweep=NAME                a sweep:          +sweep=spec_grid 'sweep.axes.workload.request_rate=[4,16,64]'
-  hydra.searchpath=[DIR]     more options:     DIR/model/mine.yaml, chosen with model=mine
+  KEY=VALUE             a value:         workload.request_rate=20
+  GROUP=OPTION          a file of conf/: speculation=none  executor=ray
+  +sweep=NAME           a sweep:         +sweep=spec_grid
+                                         'sweep.axes.cluster.instances=[1,2,4]'
+  hydra.searchpath=[DIR]
+                        more options:    DIR/model/mine.yaml, as model=mine
 
 options:
-  -c, --cfg job              print the configuration that would run, and do nothing
-  --debug                    show where an error comes from
-  --version                  print the version
-  -h, --help                 print this
+  -c, --cfg job         print the configuration that would run, and do nothing
+  --debug               show where an error comes from
+  --version             print the version
+  -h, --help            print this
 
 examples:
   python -m cluster_sim
-  python -m cluster_sim workload.trace=requests.csv cluster.instances=4 output.dir=results
-  python -m cluster_sim +sweep=spec_grid
+  python -m cluster_sim workload.trace=requests.csv cluster.instances=4
+  python -m cluster_sim +sweep=spec_grid output.dir=results
 """
 
 
@@ -73,11 +89,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _run(given: list[str]) -> int:
+    if HELP_OPTIONS & set(given):
+        print(HELP, end="")
+        return DONE
+    if given and given[0] in WITH_OPTIONS:
+        return WITH_OPTIONS[given[0]](given[1:])
     options = _parse(given)
     words: list[str] = options.words
-    if options.help:
-        print(HELP, end="")
-    elif options.version:
+    if options.version:
         print(f"cluster_sim {__version__}")
     elif options.cfg is not None:
         _print_config(options.cfg, words)
@@ -98,7 +117,6 @@ class _Parser(argparse.ArgumentParser):
 def _parse(given: list[str]) -> argparse.Namespace:
     parser = _Parser(add_help=False, allow_abbrev=False)
     parser.add_argument("words", nargs="*")
-    parser.add_argument("-h", "--help", action="store_true")
     parser.add_argument("--version", action="store_true")
     parser.add_argument("-c", "--cfg")
     parser.add_argument("--debug", action="store_true")
@@ -110,7 +128,7 @@ def _is_command(word: str) -> bool:
 
 
 def _command(word: str) -> Callable[[list[str]], int]:
-    commands = {"replay-vllm": _replay, "list": _list}
+    commands = {**WITH_OPTIONS, "replay-vllm": _replay, "list": _list}
     if word not in commands:
         from cluster_sim.schema import closest
 
@@ -173,11 +191,77 @@ def _replay(paths: list[str]) -> int:
     return CHECK_FAILED if different else DONE
 
 
+def _validate(given: list[str]) -> int:
+    parser = _Parser(prog="validate", add_help=False, allow_abbrev=False)
+    parser.add_argument("directory", metavar="DIR", nargs="?")
+    parser.add_argument("--published", action="store_true")
+    parser.add_argument("--bundle")
+    parser.add_argument("--set", action="append", default=[], dest="overrides")
+    parser.add_argument("--json")
+    parser.add_argument("--debug", action="store_true")
+    options = parser.parse_args(given)
+    if options.published:
+        return _validate_published(options)
+    if options.directory is None:
+        rule, remedy = "validate needs a DIR or --published", "Name a measured run, or write --published."
+        raise UserError(rule, "neither", "command line", remedy)
+    from cluster_sim import validate
+    from cluster_sim.report.console import announce_compilation, say, show
+    from cluster_sim.report.validation import validation_view
+
+    announce_compilation("loop")
+    done = validate.validate(Path(options.directory), options.bundle, options.overrides)
+    show(validation_view(done))
+    if options.json is not None:
+        validate.write(done, Path(options.json))
+        say(f"errors in {options.json}")
+    return DONE
+
+
+def _validate_published(options: argparse.Namespace) -> int:
+    for name in ("directory", "bundle", "overrides"):
+        if getattr(options, name):
+            rule, remedy = "--published has setups of its own", "Leave it out; --json FILE goes with it."
+            raise UserError(rule, getattr(options, name), "command line", remedy)
+    from cluster_sim.published import comparison
+    from cluster_sim.report.console import announce_compilation, say, show
+    from cluster_sim.report.progress import progress
+    from cluster_sim.report.published import published_view
+
+    announce_compilation("loop")
+    with progress("published speed-ups", "rows", sys.stderr) as report:
+        done = comparison.compare(report)
+    show(published_view(done))
+    if options.json is not None:
+        comparison.write(done, Path(options.json))
+        say(f"speed-ups in {options.json}")
+    return DONE
+
+
+def _import_bundle(given: list[str]) -> int:
+    parser = _Parser(prog="import-bundle", add_help=False, allow_abbrev=False)
+    parser.add_argument("path", metavar="PATH")
+    for name in ("model", "hardware", "source", "licence"):
+        parser.add_argument(f"--{name}")
+    parser.add_argument("--tensor-parallel-size", type=int)
+    parser.add_argument("--debug", action="store_true")
+    options = parser.parse_args(given)
+    from cluster_sim.bundle.importing import Options, import_bundle
+
+    asked = {name: getattr(options, name) for name in Options.__dataclass_fields__}
+    done = import_bundle(Path(options.path), Options(**asked))
+    print("\n".join([*done.lines, done.name]))
+    return DONE
+
+
 def _list(words: list[str]) -> int:
     from cluster_sim.listing import names
 
     print("\n".join(names(words)))
     return DONE
+
+
+WITH_OPTIONS = {"validate": _validate, "import-bundle": _import_bundle}
 
 
 def _interrupt(_signal: int, _frame: object) -> NoReturn:

@@ -28,10 +28,13 @@ from omegaconf.errors import (
 from cluster_sim.assign import set_values
 from cluster_sim.check import check
 from cluster_sim.config import Config, SweepConfig
+from cluster_sim.engine_defaults import resolve_engine
 from cluster_sim.errors import UserError
 from cluster_sim.overrides import ADDED_GROUPS, COMMAND_LINE, SEARCH_PATH, parse_overrides, split_changes
 from cluster_sim.paths import conf_dir
 from cluster_sim.schema import find_key, unknown_key
+from cluster_sim.speculation.trtllm import with_vllm_schedule
+from cluster_sim.speculation.vllm_options import ENGINE_FLAGS
 
 
 def compose(arguments: Sequence[str]) -> Config:
@@ -60,7 +63,9 @@ class Composer:
         self._composed: dict[tuple[tuple[str, str], ...], bytes] = {}
         self.config = _finish(self._composed_with({}))
         if self.config.sweep is not None:
-            _check_effect({**self._overrides.groups, **self._overrides.values}, self.config.sweep)
+            given = {**self._overrides.groups, **self._overrides.values}
+            asked = {key: value for key, value in given.items() if key not in self._overrides.implied}
+            _check_effect(asked, self.config.sweep)
 
     def variant(self, changes: Mapping[str, object]) -> Config:
         """One simulation: the command line with `changes` on top, and no sweep.
@@ -116,6 +121,8 @@ def _finish(config: DictConfig) -> Config:
         raise UserError(rule, f"none for {', '.join(missing)}", missing[0], remedy) from error
     except OmegaConfBaseException as error:
         raise _reworded(error) from error
+    engine = resolve_engine(finished.engine, finished.model, finished.hardware)
+    finished.speculation = with_vllm_schedule(finished.speculation, int(engine.max_num_seqs or 0))
     check(finished)
     return finished
 
@@ -140,7 +147,8 @@ def _turns_off(chosen: Mapping[str, object]) -> bool:
 
 
 def _is_of_speculation(key: str) -> bool:
-    return key.startswith("speculation.")
+    """Whether vLLM has it in --speculative-config."""
+    return key.startswith("speculation.") or key in {f"engine.{flag}" for flag in ENGINE_FLAGS}
 
 
 def _reworded(error: Exception) -> UserError:

@@ -18,6 +18,7 @@ import yaml
 from cluster_sim.errors import UserError
 
 MANIFEST, SUMMARY, TRIALS, REQUESTS = "manifest.yaml", "summary.json", "trials.parquet", "requests"
+OUTPUT = "output.dir"  # the option that says where results go
 
 
 def default_dir(name: str) -> Path:
@@ -62,10 +63,10 @@ def open_directory(directory: Path, identity: str) -> None:
             )
 
 
-def write_json(path: Path, value: Mapping[str, Any]) -> None:
+def write_json(path: Path, value: Mapping[str, Any], option: str = OUTPUT) -> None:
     """Write `value` as indented JSON; nan and inf, which JSON does not have, are errors of the program."""
     text = json.dumps(value, indent=2, allow_nan=False, ensure_ascii=False)
-    _write(path, lambda temporary: temporary.write_text(text + "\n", "utf-8"))
+    _write(path, lambda temporary: temporary.write_text(text + "\n", "utf-8"), option)
 
 
 def write_yaml(path: Path, value: Mapping[str, Any]) -> None:
@@ -80,20 +81,23 @@ def write_parquet(path: Path, table: pa.Table) -> None:
 
 
 @contextmanager
-def worded(path: Path) -> Iterator[None]:
-    """Word what the operating system says of files under `path`: no permission, no room, read-only."""
+def worded(path: Path, option: str = OUTPUT) -> Iterator[None]:
+    """Word what the operating system says of files under `path`: no permission, no room, read-only.
+
+    `option` is how the user chooses another place.
+    """
     try:
         yield
     except OSError as error:
         got = error.strerror or str(error).partition("\n")[0]
-        remedy = "Make room or get permission there, or choose another place with output.dir=PATH."
+        remedy = f"Make room or get permission there, or choose another place with {option}=PATH."
         raise UserError("results must be written", got, str(path), remedy) from error
 
 
-def _write(path: Path, fill: Callable[[Path], object]) -> None:
+def _write(path: Path, fill: Callable[[Path], object], option: str = OUTPUT) -> None:
     """Let `fill` write a file beside `path`, which takes its name when it is on disk."""
     temporary = _beside(path)
-    with worded(path):
+    with worded(path, option):
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
             fill(temporary)

@@ -5,16 +5,17 @@ from enum import Enum
 
 from cluster_sim.config import AcceptancePolicy, Method, RouterPolicy
 from cluster_sim.errors import UserError
-from cluster_sim.paths import bundles_dir, conf_dir, group_options
+from cluster_sim.paths import bundle_names, conf_dir, group_options
 from cluster_sim.schema import closest
+from cluster_sim.speculation.profiles import described
 
 _GROUPS = {"models": "model", "hardware": "hardware", "sweeps": "sweep"}
 _ENUMS: dict[str, type[Enum]] = {"routers": RouterPolicy, "proposers": Method, "policies": AcceptancePolicy}
-KINDS = ("models", "hardware", "bundles", "routers", "proposers", "policies", "sweeps")
+KINDS = ("models", "hardware", "bundles", "routers", "proposers", "policies", "profiles", "sweeps")
 
 
 def names(words: Sequence[str]) -> list[str]:
-    """The names of the one kind that `words` ask for.
+    """The names of the one kind that `words` ask for; published acceptance profiles with what they hold.
 
     Raises:
         UserError: not exactly one known kind.
@@ -27,7 +28,9 @@ def names(words: Sequence[str]) -> list[str]:
         )
     (kind,) = words
     if kind == "bundles":
-        return sorted(file.parent.name for file in bundles_dir().glob("*/bundle.yaml"))
+        return bundle_names()
+    if kind == "profiles":
+        return described()
     if kind in _GROUPS:
         return group_options(_GROUPS[kind], [conf_dir()])
     return [member.name for member in _ENUMS[kind]]

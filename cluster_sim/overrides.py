@@ -4,30 +4,39 @@ They are checked before anything is composed: Hydra accepts any key after a plus
 here a key exists or is an error, with or without it.
 """
 
+import json
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, is_dataclass
 from pathlib import Path
 
 from hydra.core.override_parser.overrides_parser import OverridesParser
-from hydra.core.override_parser.types import Override, OverrideType
+from hydra.core.override_parser.types import Override, OverrideType, Quote, QuotedString
 from hydra.errors import HydraException
 
 from cluster_sim.errors import UserError
 from cluster_sim.paths import conf_dir, group_names, group_options
 from cluster_sim.schema import closest, find_key, shown
+from cluster_sim.speculation import trtllm, vllm_config
 
 SEARCH_PATH = "hydra.searchpath"
 ADDED_GROUPS = ("sweep",)  # absent from the defaults list: chosen with a plus sign
 COMMAND_LINE = "command line"
+JSON_KEYS = (vllm_config.KEY, trtllm.KEY)  # may hold JSON, which Hydra's grammar does not read
+_JSON = re.compile(r'\+*([\w.]+)=\s*\{\s*["}]')
 
 
 @dataclass(frozen=True)
 class Overrides:
-    """What was asked for: the option of each group, the value of each key, and where else options lie."""
+    """What was asked for: the option of each group, the value of each key, and where else options lie.
+
+    `implied` are the keys that only vllm_config sets.
+    """
 
     groups: dict[str, str]
     values: dict[str, object]
     search_path: tuple[Path, ...] = ()
+    implied: frozenset[str] = frozenset()
 
 
 def parse_overrides(arguments: Sequence[str]) -> Overrides:
@@ -53,7 +62,12 @@ def parse_overrides(arguments: Sequence[str]) -> Overrides:
             groups[name] = _option(name, value, search_path)
         else:
             values.update(flatten(name, value))
-    return Overrides(groups, values, search_path)
+    return _read_vllm_config(groups, values, search_path)
+
+
+def quoted(text: str) -> str:
+    """`text` as a value of an override, whatever it holds."""
+    return QuotedString(text, Quote.single).with_quotes()
 
 
 def split_changes(changes: Mapping[str, object], search_path: Sequence[Path]) -> Overrides:
@@ -67,11 +81,13 @@ def split_changes(changes: Mapping[str, object], search_path: Sequence[Path]) ->
     for key, value in changes.items():
         if key not in groups:
             values.update(flatten(key, value))
-    return Overrides(groups, values, tuple(search_path))
+    return _read_vllm_config(groups, values, tuple(search_path))
 
 
 def flatten(key: str, value: object) -> Iterator[tuple[str, object]]:
     """`key` and `value`, or a pair for each key inside `value` where the configuration has keys."""
+    if key in JSON_KEYS and isinstance(value, str):
+        value = _from_json(key, value)
     if is_dataclass(find_key(key).type) and isinstance(value, Mapping):
         for name, inner in value.items():
             yield from flatten(f"{key}.{name}", inner)
@@ -79,7 +95,30 @@ def flatten(key: str, value: object) -> Iterator[tuple[str, object]]:
         yield key, value
 
 
+def _read_vllm_config(
+    groups: Mapping[str, str], values: Mapping[str, object], search_path: tuple[Path, ...]
+) -> Overrides:
+    """The overrides, with what speculation.vllm_config says in place of it."""
+    merged_groups, merged = vllm_config.with_vllm_config(groups, values)
+    if merged_groups.keys() != groups.keys():
+        _option("speculation", merged_groups["speculation"], search_path)
+    implied = frozenset((*merged_groups, *merged)) - frozenset((*groups, *values))
+    return Overrides(merged_groups, merged, search_path, implied)
+
+
+def _from_json(key: str, text: str) -> object:
+    try:
+        return json.loads(text)
+    except ValueError as error:
+        remedy = "Correct it: names and text in double quotes, no comma before a closing bracket."
+        raise UserError(f"{key} must be JSON", f"{text!r}: {error}", key, remedy) from error
+
+
 def _parse(argument: str) -> Override:
+    found = _JSON.match(argument)
+    if found and found[1] in JSON_KEYS:
+        name, _, text = argument.partition("=")
+        argument = f"{name}={quoted(text)}"
     try:
         override = OverridesParser.create().parse_override(argument)
     except HydraException as error:

@@ -27,6 +27,7 @@ from cluster_sim.files import (
     write_yaml,
 )
 from cluster_sim.manifest import manifest
+from cluster_sim.traffic import Traffic
 from cluster_sim.trials import trial_row, write_trials
 
 Flags = NDArray[np.bool_]
@@ -40,15 +41,16 @@ class Run:
     requests: Table[Request]  # [request]
     log: Table[LogRow]  # [request]
     tally: Tally
-    usable_blocks: Longs  # [instance] KV blocks that requests can hold
+    usable_blocks: Longs  # [instance * ranks + rank] KV blocks that requests can hold, as the rows of tally
     class_names: tuple[str, ...]  # [workload class]
+    traffic: Traffic
     memory_bytes: dict[str, int]  # part of device memory -> size
     bundle_name: str
     bundle_digest: str
     workload_source: str
     workload_digest: str
     acceptance_source: str
-    draft_cost: str  # "bundle", or "zero: upper bound"
+    draft_cost: str  # words of drafting.cost_words
     warnings: tuple[str, ...]
     engine_wall_s: float  # inside the compiled engine
     wall_s: float  # the whole simulation, building included
@@ -104,7 +106,7 @@ def request_table(run: Run) -> pa.Table:
         "request": pa.array(np.arange(len(log["outcome"]))),
         "workload_class": _words(requests["workload_class"], run.class_names),
         "outcome": _words(log["outcome"], tuple(outcome.name for outcome in Outcome)),
-        "instance": pa.array(log["instance"], mask=log["instance"] < 0),
+        **_place(log["instance"], run.config.cluster.data_parallel_size),
         "arrival_s": pa.array(requests["arrival_s"]),
         "queue_s": _seconds(times.queue_s),
         "ttft_s": _seconds(times.ttft_s),
@@ -154,6 +156,15 @@ def write_run(run: Run, summary: Mapping[str, Any], directory: Path) -> None:
     write_parquet(directory / REQUESTS / "trial-00000.parquet", request_table(run))
     write_trials(directory, [trial_row(0, run.config.speculation.method.name, {}, run.config.seed, summary)])
     write_json(directory / SUMMARY, summary)
+
+
+def _place(rows: NDArray[np.integer], ranks: int) -> dict[str, pa.Array]:
+    """Which instance served each request and, where an instance has several, which of its ranks."""
+    nowhere = rows < 0
+    columns = {"instance": pa.array(rows // ranks, mask=nowhere)}
+    if ranks > 1:
+        columns["rank"] = pa.array(rows % ranks, mask=nowhere)
+    return columns
 
 
 def _seconds(values: Floats) -> pa.Array:

@@ -8,14 +8,18 @@ from dataclasses import replace
 
 import numpy as np
 
-from cluster_sim.build import build, bundle_name
+from cluster_sim.build import build, bundle_directory
 from cluster_sim.bundle import format as bundle_format
-from cluster_sim.config import Config, DraftCost
+from cluster_sim.config import Config
+from cluster_sim.drafting import cost_words, draft_length
 from cluster_sim.engine import loop, router
 from cluster_sim.engine.kinds import Status
 from cluster_sim.engine.rules import Rules
 from cluster_sim.engine.state import World
+from cluster_sim.luck import acceptance_source
+from cluster_sim.optimum import resolved
 from cluster_sim.results import Run
+from cluster_sim.traffic import traffic
 from cluster_sim.workload import Workload
 from cluster_sim.world import columns, new_world
 
@@ -30,6 +34,7 @@ def simulate(config: Config, report: Progress | None = None) -> Run:
         UserError: the configuration, its bundle or its trace is wrong, or does not fit.
     """
     started = time.perf_counter()
+    config = resolved(config)
     built = build(config)
     world = new_world(built.rules)
     engine_wall_s = drive(world, built.rules, report)
@@ -40,25 +45,18 @@ def simulate(config: Config, report: Progress | None = None) -> Run:
         tally=world.tally._replace(totals=columns(world.tally.totals)),
         usable_blocks=built.rules.batching["num_gpu_blocks"] - 1,
         class_names=built.workload.class_names,
+        traffic=traffic(built.rules, draft_length(config)),
         memory_bytes={part: size for part, size in built.memory.as_dict().items() if part.endswith("_bytes")},
         bundle_name=built.bundle.name,
-        bundle_digest=bundle_format.digest(bundle_format.directory_of(bundle_name(config))),
+        bundle_digest=bundle_format.digest(bundle_directory(config)),
         workload_source=built.workload.source,
         workload_digest=digest_of(built.workload),
         acceptance_source=acceptance_source(config),
-        draft_cost="zero: upper bound" if config.speculation.draft_cost is DraftCost.zero else "bundle",
+        draft_cost=cost_words(config, built.bundle),
         warnings=built.warnings,
         engine_wall_s=engine_wall_s,
         wall_s=time.perf_counter() - started,
     )
-
-
-def acceptance_source(config: Config) -> str:
-    """Where the acceptance profile comes from, in words."""
-    acceptance = config.speculation.acceptance
-    if acceptance is None:
-        return "no speculation"
-    return "given by the user" if acceptance.source is None else f"published: {acceptance.source}"
 
 
 def digest_of(workload: Workload) -> str:
@@ -69,6 +67,7 @@ def digest_of(workload: Workload) -> str:
         workload.output_tokens,
         workload.workload_class,
         workload.priority,
+        workload.session,
         workload.content_start,
         workload.content_ids,
     )

@@ -11,6 +11,7 @@ from typing import Any
 
 from cluster_sim.config import Config
 from cluster_sim.errors import UserError
+from cluster_sim.speculation.vllm_options import DROPPED
 
 _WORDS = {bool: "true or false", int: "a whole number", float: "a number", str: "text"}
 
@@ -64,6 +65,8 @@ def find_key(key: str, where: str = "command line") -> Key:
 def unknown_key(key: str, where: str) -> UserError:
     """The error for a key, met at `where`, that does not exist; names the key meant, or all there."""
     last = key.rsplit(".", 1)[-1]
+    if last in DROPPED and key in (last, f"speculation.{last}"):
+        return UserError("an option must be one of vLLM 0.33", repr(key), where, DROPPED[last])
     meant = [other for other in all_keys() if other.rsplit(".", 1)[-1] == last]
     meant = meant or difflib.get_close_matches(key, all_keys(), n=1, cutoff=0.75)
     parent = key.rpartition(".")[0]
@@ -136,4 +139,6 @@ def _words(kind: Any) -> str:
     if typing.get_origin(kind) is list:
         inner = typing.get_args(kind)[0]
         return "a list" if inner is Any else f"a list of {_words(inner).split(' ', 1)[-1]}s"
+    if typing.get_origin(kind) is dict and is_dataclass(typing.get_args(kind)[1]):
+        return f"a mapping, each name to {_words(typing.get_args(kind)[1])}"
     return "a mapping" if typing.get_origin(kind) is dict else _WORDS.get(kind, "a whole number or a mapping")

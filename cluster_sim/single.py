@@ -1,7 +1,7 @@
 """One simulation from a checked configuration to results on disk."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -9,6 +9,7 @@ from typing import Any
 from cluster_sim.config import Config, ExecutorKind
 from cluster_sim.executors import chosen_kind, open_executor
 from cluster_sim.files import default_dir
+from cluster_sim.optimum import optimum_of, summary_of
 from cluster_sim.results import Run, write_run
 from cluster_sim.run import Progress, simulate
 from cluster_sim.summary import summarise
@@ -34,7 +35,8 @@ def run_single(config: Config, report: Progress) -> Single:
     is_here = chosen_kind(config.executor, 1) is ExecutorKind.serial
     with open_executor(config.executor, 1) as executor:
         (run,) = executor.run(partial(simulate, report=report) if is_here else simulate, [config])
-    summary = summarise(run)
+    optimum = optimum_of(replace(config, speculation=run.config.speculation), run.traffic)
+    summary = {**summarise(run), "optimum": None if optimum is None else summary_of(optimum)}
     directory = Path(config.output.dir) if config.output.dir else default_dir("single")
     write_run(run, summary, directory)
     return Single(run, summary, directory)

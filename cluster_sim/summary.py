@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from cluster_sim.counters import acceptance, acceptance_by_draft_length, vllm_counters
 from cluster_sim.engine.kinds import Outcome
 from cluster_sim.engine.metrics import BIN_WIDTH, gap_edges_s
 from cluster_sim.engine.tables import Floats, Longs
@@ -26,16 +27,23 @@ def summarise(run: Run) -> dict[str, Any]:
     duration_s = simulated_s(run)
     everyone = np.ones(len(run.log["outcome"]), np.bool_)
     growth = growth_of_queue(run)
+    verified = run.tally.verified.sum(axis=(0, 1))
     return {
         **of_requests(run, everyone, duration_s),
-        "itl_s": _gaps(run.tally.gap_bins.sum(axis=0), float(run.tally.totals["gap_sum_s"].sum())),
+        "itl_s": _gaps(run.tally.gap_bins.sum(axis=(0, 1)), float(run.tally.totals["gap_sum_s"].sum())),
+        "itl_by_step": _gaps_by_step(run),
         "itl_resolution_percent": 100 * BIN_WIDTH,
-        **acceptance(run.tally.verified.sum(axis=(0, 1))),
+        "chunk_tokens": chunk_tokens(run.tally.chunk_tokens.sum(axis=0)),
+        "chunk_throughput_per_s": _rate(run.log["chunks"].sum(), duration_s),
+        **acceptance(verified),
+        "acceptance_by_draft_length": acceptance_by_draft_length(verified),
+        "vllm_counters": vllm_counters(verified),
         **_steps(run),
         **_use_of_instances(run, duration_s),
         "memory_bytes": dict(run.memory_bytes),
         "saturated": growth.is_saturated,
         "queue_growth": {"requests": growth.requests, "share_of_arrivals": growth.share_of_arrivals},
+        "acceptance_source": run.acceptance_source,
         "draft_cost": run.draft_cost,
         "warnings": list(run.warnings),
         "simulated_s": duration_s,
@@ -93,27 +101,17 @@ def of_requests(run: Run, chosen: Flags, duration_s: float) -> dict[str, Any]:
     }
 
 
-def acceptance(verified: Longs) -> dict[str, Any]:
-    """Acceptance from verify events [drafts verified, drafts accepted]; None without any.
+def chunk_tokens(counts: Longs) -> dict[str, Any]:
+    """Tokens per delivery from `counts` [tokens]; entry i of the histogram counts those of i + 1 tokens.
 
-    Acceptance length = 1 + accepted / verify events with a draft; rate = accepted / drafted tokens. Entry i
-    of acceptance_by_position is the share of the events with more than i drafts whose first i + 1 drafts were
-    all accepted; vLLM divides by all events with a draft: late positions read low when lengths vary.
+    The first token of an answer comes alone; a verification of K drafts delivers 1 to K + 1.
     """
-    events = verified[1:]
-    drafts, accepted = np.arange(1, len(verified)), np.arange(verified.shape[1])
-    num_events = int(events.sum())
-    if num_events == 0:
-        names = ("length", "rate", "by_position", "by_position_vllm")
-        return {f"acceptance_{name}": None for name in names}
-    num_drafted, num_accepted = int(events.sum(axis=1) @ drafts), int(events.sum(axis=0) @ accepted)
-    reached = np.cumsum(events.sum(axis=1)[::-1])[::-1]  # [position] events that had it
-    kept = np.cumsum(events.sum(axis=0)[::-1])[::-1][1:]  # [position] events that accepted it
+    some = bool(counts.sum())
     return {
-        "acceptance_length": 1 + num_accepted / num_events,
-        "acceptance_rate": num_accepted / num_drafted,
-        "acceptance_by_position": [_ratio(*pair) for pair in zip(kept, reached, strict=True)],
-        "acceptance_by_position_vllm": [_ratio(kept_at, num_events) for kept_at in kept],
+        "mean": _ratio(counts @ np.arange(len(counts)), counts.sum()),
+        "p50": counted_percentile(counts, 50) if some else None,
+        "p99": counted_percentile(counts, 99) if some else None,
+        "histogram": counts[1:].tolist(),
     }
 
 
@@ -151,9 +149,31 @@ def _gaps(bins: Longs, sum_s: float) -> dict[str, float | None]:
     count = int(bins.sum())
     if count == 0:
         return distribution(np.zeros(0))
-    edges = gap_edges_s()
-    percentiles = {f"p{percent}": histogram_percentile(bins, edges, percent) for percent in PERCENTILES}
-    return {"mean": sum_s / count, **percentiles}
+    return {"mean": sum_s / count, **_gap_percentiles(bins)}
+
+
+def _gap_percentiles(bins: Longs) -> dict[str, float | None]:
+    some, edges = bool(bins.sum()), gap_edges_s()
+    return {
+        f"p{percent}": histogram_percentile(bins, edges, percent) if some else None for percent in PERCENTILES
+    }
+
+
+def _gaps_by_step(run: Run) -> dict[str, Any]:
+    """ITL apart for gaps that end with a step of decodes alone and with a mixed one, which has a prefill.
+
+    Each kind's share of the steps and of the gaps, and percentiles of its gaps.
+    """
+    bins, steps = run.tally.gap_bins.sum(axis=0), int(run.tally.totals["steps"].sum())
+    mixed = int(run.tally.totals["mixed_steps"].sum())
+    return {
+        name: {
+            "step_share": _ratio(num_steps, steps),
+            "gap_share": _ratio(bins[kind].sum(), bins.sum()),
+            **_gap_percentiles(bins[kind]),
+        }
+        for kind, (name, num_steps) in enumerate((("decode_only", steps - mixed), ("mixed", mixed)))
+    }
 
 
 def _steps(run: Run) -> dict[str, Any]:
@@ -172,7 +192,10 @@ def _steps(run: Run) -> dict[str, Any]:
 
 
 def _use_of_instances(run: Run, duration_s: float) -> dict[str, Any]:
-    """Shares of KV memory and of time, over the instances; until the last step ends, if that is later."""
+    """Shares of KV memory and of time, over all ranks of all instances, until the last step has ended.
+
+    A rank that keeps another one company in lockstep, without work of its own, is idle.
+    """
     totals = run.tally.totals
     span_s = max(duration_s, float(totals["clock_s"].max() - run.requests["arrival_s"].min()))
     if span_s <= 0.0:

@@ -14,18 +14,21 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from cluster_sim.build import build, bundle_name
+from cluster_sim.build import build, bundle_directory
 from cluster_sim.bundle import format as bundle_format
 from cluster_sim.comparison import compare_arms
 from cluster_sim.compose import Composer
 from cluster_sim.config import Config, ExecutorConfig, SweepConfig
 from cluster_sim.executors import open_executor
 from cluster_sim.files import MANIFEST, SUMMARY, default_dir, open_directory, write_json, write_yaml
-from cluster_sim.manifest import manifest
+from cluster_sim.flips import flips_of, kind_of, optima_of
+from cluster_sim.luck import acceptance_source
+from cluster_sim.manifest import manifest, plain
+from cluster_sim.optimum import AUTO, resolved
 from cluster_sim.report.console import announce_compilation, say, show, width
 from cluster_sim.report.crossover import sweep_view
 from cluster_sim.report.progress import progress
-from cluster_sim.run import acceptance_source, digest_of, warm_up
+from cluster_sim.run import digest_of, warm_up
 from cluster_sim.trial import Ended, Trial, naming, place_of, run_trial
 from cluster_sim.trials import Row, TrialWriter, open_trials
 
@@ -63,6 +66,8 @@ def run_sweep(config: Config, overrides: Sequence[str]) -> int:
         machine = _run_missing(trials, config.executor, writer, directory)
         rows = writer.finish()
         comparison = compare_arms(rows, sweep.baseline, list(sweep.axes))
+        optima = optima_of(trials, rows, sweep.baseline, comparison["crossover"]["axis"])
+        comparison["flips"] = flips_of(comparison, sweep.baseline, optima)
         machine["wall_s"] = time.perf_counter() - started_s
         write_json(directory / SUMMARY, {**comparison, **machine})
     _print_results(comparison, rows, sweep.baseline, directory)
@@ -76,12 +81,14 @@ def plan(composer: Composer, sweep: SweepConfig) -> list[Trial]:
         UserError: a trial's configuration is wrong; names its arm and its point.
     """
     trials: list[Trial] = []
+    schedules: dict[str, Config] = {}  # those asked for as `auto`, once for all seeds and rates
     for values in itertools.product(*sweep.axes.values()):
         point = dict(zip(sweep.axes, values, strict=True))
         configs = {}
         for arm, changes in sweep.arms.items():
             with naming(place_of(arm, point)):
-                configs[arm] = _with_whole_paths(composer.variant({**changes, **point}))
+                config = _with_whole_paths(composer.variant({**changes, **point}))
+                configs[arm] = _with_schedule(config, schedules)
         for seed, (arm, config) in itertools.product(sweep.seeds, configs.items()):
             trials.append(Trial(len(trials), arm, point, seed, replace(config, seed=seed)))
     return trials
@@ -95,15 +102,14 @@ def check_inputs(trials: Sequence[Trial]) -> Inputs:
     """
     kinds: dict[str, Trial] = {}
     for trial in trials:
-        workload = replace(trial.config.workload, request_rate=None)
-        kinds.setdefault(repr(replace(trial.config, seed=0, workload=workload)), trial)
+        kinds.setdefault(repr(kind_of(trial.config)), trial)
     inputs = Inputs()
     workloads = set()
     for trial in kinds.values():
         with naming(place_of(trial.arm, trial.point)):
             built = build(trial.config)
-        bundle = bundle_format.directory_of(bundle_name(trial.config))
-        inputs.digests[f"bundle {built.bundle.name}"] = bundle_format.digest(bundle)
+        digest = bundle_format.digest(bundle_directory(trial.config))
+        inputs.digests[f"bundle {built.bundle.name}"] = digest
         workloads.add(digest_of(built.workload))
         for kind, source in (
             ("bundle", built.bundle.name),
@@ -112,8 +118,22 @@ def check_inputs(trials: Sequence[Trial]) -> Inputs:
             ("draft_cost", trial.config.speculation.draft_cost.name),
         ):
             inputs.sources.setdefault(kind, set()).add(source)
+        schedule = trial.config.speculation.num_speculative_tokens_per_batch_size
+        if schedule is not None:
+            inputs.sources.setdefault("schedule", set()).add(f"{trial.arm}: {plain(schedule)}")
     inputs.digests["workloads"] = hashlib.sha256("".join(sorted(workloads)).encode()).hexdigest()
     return inputs
+
+
+def _with_schedule(config: Config, known: dict[str, Config]) -> Config:
+    """`config` with the tables' own schedule where it asks for it; `known` keeps one for every kind."""
+    if config.speculation.num_speculative_tokens_per_batch_size != AUTO:
+        return config
+    kind = kind_of(config)
+    found = known.setdefault(repr(kind), kind)
+    if found is kind:
+        found = known[repr(kind)] = resolved(kind)
+    return replace(config, speculation=found.speculation)
 
 
 def _with_whole_paths(config: Config) -> Config:
@@ -122,8 +142,9 @@ def _with_whole_paths(config: Config) -> Config:
     if trace is not None:
         whole = str(Path(trace).expanduser().absolute())
         config = replace(config, workload=replace(config.workload, trace=whole))
-    if bundle is not None and not (directory := bundle_format.directory_of(bundle)).is_absolute():
-        config = replace(config, cluster=replace(config.cluster, bundle=str(directory.absolute())))
+    if bundle is not None and not bundle_directory(config).is_absolute():
+        whole = str(bundle_directory(config).absolute())
+        config = replace(config, cluster=replace(config.cluster, bundle=whole))
     return config
 
 

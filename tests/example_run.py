@@ -10,6 +10,7 @@ from cluster_sim.engine.metrics import NUM_GAP_BINS
 from cluster_sim.engine.rules import Request
 from cluster_sim.engine.state import LogRow, Tally, Totals
 from cluster_sim.results import Run
+from cluster_sim.traffic import Traffic
 from cluster_sim.world import empty_table
 
 GIB = 2**30
@@ -22,7 +23,8 @@ def example_tally(**changes: Any) -> Tally:
         batch_size_steps=np.zeros((1, 9), np.int64),
         draft_length_steps=np.zeros((1, 1), np.int64),
         verified=np.zeros((1, 1, 1, 1), np.int64),
-        gap_bins=np.zeros((1, NUM_GAP_BINS), np.int64),
+        chunk_tokens=np.zeros((1, 2), np.int64),
+        gap_bins=np.zeros((1, 2, NUM_GAP_BINS), np.int64),
     )
     return empty._replace(**changes)
 
@@ -53,7 +55,11 @@ def example_run(
     values: dict[str, Any] = {
         "usable_blocks": np.array([100]),
         "class_names": ("default",),
-        "memory_bytes": {"target_weights_bytes": 16 * GIB, "kv_bytes": 40 * GIB},
+        "traffic": Traffic(np.ones(1), 200.0, 200.0, 16 / 3),
+        "memory_bytes": {
+            **{"device_bytes": 80 * GIB, "target_weights_bytes": 16 * GIB, "drafter_weights_bytes": 0},
+            **{"target_kv_bytes": 54 * GIB, "headroom_bytes": 2 * GIB, "reserve_bytes": 8 * GIB},
+        },
         "bundle_name": "example",
         "bundle_digest": "b" * 64,
         "workload_source": "by hand",

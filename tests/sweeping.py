@@ -23,9 +23,9 @@ SMALL = (
     "sweep.seeds=[0,1]",
     "workload.requests=150",
 )
-TRIALS_OF_SMALL = 16  # 4 arms, 2 rates, 2 seeds
+TRIALS_OF_SMALL = 20  # 5 arms, 2 rates, 2 seeds
 LONGER = (*SMALL, "sweep.seeds=[" + ",".join(map(str, range(25))) + "]", "workload.requests=1000")
-TRIALS_OF_LONGER = 200
+TRIALS_OF_LONGER = 250
 
 
 def swept(directory: Path, *overrides: str) -> int:

@@ -34,6 +34,16 @@ def test_help_names_every_command_and_option(capsys: pytest.CaptureFixture[str])
     assert cli.main(["--help"]) == 0
     text = capsys.readouterr().out
     for word in (
+        "validate DIR",
+        "--bundle",
+        "--set",
+        "--json",
+        "import-bundle PATH",
+        "--model",
+        "--hardware",
+        "--tensor-parallel-size",
+        "--source",
+        "--licence",
         "replay-vllm",
         "list",
         "+sweep=",
@@ -44,6 +54,14 @@ def test_help_names_every_command_and_option(capsys: pytest.CaptureFixture[str])
         "hydra.searchpath",
     ):
         assert word in text
+    assert max(map(len, text.splitlines())) <= 80
+
+
+@pytest.mark.parametrize("command", ["validate", "import-bundle", "replay-vllm", "list", "seed=3"])
+def test_help_may_be_asked_for_anywhere(command: str, capsys: pytest.CaptureFixture[str]) -> None:
+    for words in ([command, "--help"], ["-h", command], [command, "there", "--bundle", "x", "-h"]):
+        assert cli.main(words) == 0
+        assert capsys.readouterr().out == cli.HELP
 
 
 def test_help_waits_for_no_heavy_import() -> None:
@@ -90,7 +108,7 @@ def test_debug_shows_where_an_error_comes_from() -> None:
         (
             ["lst"],
             "the first word must be a command or an override KEY=VALUE, but got 'lst' (command line). "
-            "Did you mean list? Commands: replay-vllm, list.",
+            "Did you mean list? Commands: validate, import-bundle, replay-vllm, list.",
         ),
         (
             ["--jobs"],
@@ -108,12 +126,13 @@ def test_debug_shows_where_an_error_comes_from() -> None:
         (
             ["list"],
             "list takes the one kind of names to print, but got none (command line). "
-            "Kinds: models, hardware, bundles, routers, proposers, policies, sweeps.",
+            "Kinds: models, hardware, bundles, routers, proposers, policies, profiles, sweeps.",
         ),
         (
             ["list", "model"],
             "list takes the one kind of names to print, but got 'model' (command line). "
-            "Did you mean models? Kinds: models, hardware, bundles, routers, proposers, policies, sweeps.",
+            "Did you mean models? Kinds: models, hardware, bundles, routers, proposers, policies, profiles, "
+            "sweeps.",
         ),
     ],
 )
@@ -127,9 +146,6 @@ def test_a_wrong_command_line_says_what_there_is(
 @pytest.mark.parametrize(
     ("kind", "names"),
     [
-        ("models", ["llama-3.1-8b"]),
-        ("hardware", ["h100"]),
-        ("sweeps", ["spec_grid"]),
         ("routers", [member.name for member in RouterPolicy]),
         ("proposers", [member.name for member in Method]),
         ("policies", [member.name for member in AcceptancePolicy]),
@@ -138,6 +154,25 @@ def test_a_wrong_command_line_says_what_there_is(
 def test_list_prints_one_name_a_line(kind: str, names: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["list", kind]) == 0
     assert capsys.readouterr().out.split("\n") == [*names, ""]
+
+
+@pytest.mark.parametrize(
+    ("kind", "names"),
+    [
+        ("hardware", {"a100", "h100", "h200", "b200", "gb200", "l40s", "rtx_pro_6000", "rtx4090"}),
+        ("models", {"llama-3.1-8b", "llama-3.1-70b", "qwen3-8b", "qwen3-32b", "qwen3-30b-a3b"}),
+        ("models", {"qwen3-235b-a22b", "mixtral-8x7b", "deepseek-v3", "gpt-oss-120b"}),
+        ("bundles", {"llama-3.1-8b-h100-tp1"}),
+        ("sweeps", {"spec_grid"}),
+    ],
+)
+def test_list_prints_what_there_are_files_of(
+    kind: str, names: set[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert cli.main(["list", kind]) == 0
+    listed = capsys.readouterr().out.splitlines()
+    assert names <= set(listed)
+    assert listed == sorted(listed)
 
 
 def test_without_a_command_one_simulation_runs(

@@ -139,6 +139,17 @@ def test_requests_have_columns_with_units_and_null_where_there_is_nothing() -> N
     assert "slo_met" not in request_table(no_limits).column_names
 
 
+def test_a_request_says_its_instance_and_the_rank_of_it() -> None:
+    """Rows of the engine are instance * ranks + rank."""
+    places = {"instance": [0, 5, -1]}
+    rows = request_table(example_run(("cluster.instances=3", "cluster.data_parallel_size=2"), log=places))
+    assert rows["instance"].to_pylist() == [0, 2, None]
+    assert rows["rank"].to_pylist() == [0, 1, None]
+    without_ranks = request_table(example_run(("cluster.instances=6",), log=places))
+    assert without_ranks["instance"].to_pylist() == [0, 5, None]
+    assert "rank" not in without_ranks.column_names
+
+
 def test_what_fails_half_way_leaves_the_old_file_and_nothing_beside_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

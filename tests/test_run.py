@@ -177,3 +177,16 @@ def test_the_whole_azure_trace_is_accounted_for() -> None:
     requests = result["requests"]
     assert requests["offered"] == 19_366
     assert sum(requests[outcome] for outcome in ("completed", "rejected", "cancelled", "timed_out")) == 19_366
+
+
+def test_session_hash_keeps_a_session_on_its_instance_and_needs_sessions(tmp_path: Path) -> None:
+    rows = [
+        {"arrival_s": 0.1 * n, "prompt_tokens": 20, "output_tokens": 5, "session": n % 7} for n in range(70)
+    ]
+    trace = jsonl(tmp_path / "sessions.jsonl", rows)
+    result = run(trace, "router=session_hash", "cluster.instances=4")
+    instances = np.asarray(result.log["instance"])
+    assert all(len(set(instances[session::7].tolist())) == 1 for session in range(7))
+    assert len(set(instances.tolist())) > 1
+    with pytest.raises(UserError, match="session_hash needs requests that belong to sessions"):
+        run("router=session_hash", "workload.requests=10")

@@ -9,12 +9,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cluster_sim.compose import compose
+from cluster_sim.counters import acceptance
 from cluster_sim.engine.kinds import Outcome
 from cluster_sim.engine.metrics import gap_bin, gap_edges_s
 from cluster_sim.engine.state import Totals
 from cluster_sim.run import simulate
 from cluster_sim.summary import (
-    acceptance,
     counted_percentile,
     distribution,
     histogram_percentile,
@@ -130,6 +130,22 @@ def test_kv_and_time_are_shares_over_the_instances() -> None:
     assert summary["time_share"] == pytest.approx(
         {"target": 3 / 8, "draft": 0.5 / 8, "host": 0.5 / 8, "idle": 4 / 8}
     )
+
+
+def test_shares_are_over_the_ranks_of_an_instance() -> None:
+    """One request on two ranks in lockstep: the rank without it is idle, and its memory empty."""
+    moe = ("model=qwen3-30b-a3b", "speculation=none", "cluster.data_parallel_size=2")
+    one = ("cluster.enable_expert_parallel=true", "workload.requests=1", "engine.num_gpu_blocks=101")
+    run = simulate(compose([*moe, *one]))
+    summary, (busy, idle) = summarise(run), run.tally.totals
+    assert run.usable_blocks.tolist() == [100, 100]
+    assert (idle["steps"], idle["target_s"], idle["kv_blocks_max"]) == (0, 0.0, 0)
+    span_s = busy["clock_s"] - run.requests["arrival_s"][0]
+    assert summary["time_share"]["target"] == pytest.approx(busy["target_s"] / (2 * span_s))
+    assert summary["time_share"]["target"] == pytest.approx(0.5, abs=0.01)
+    assert summary["time_share"]["idle"] == pytest.approx(0.5, abs=0.01)
+    assert summary["kv_usage"]["max"] == busy["kv_blocks_max"] / 100
+    assert summary["kv_usage"]["mean"] == pytest.approx(busy["kv_block_s"] / (200 * span_s))
 
 
 def test_acceptance_by_position_divides_by_the_events_that_had_the_position() -> None:

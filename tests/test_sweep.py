@@ -66,21 +66,31 @@ def run_on(executor: Executor, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_trial_for_every_arm_at_every_point_under_every_seed() -> None:
     trials = planned(*SMALL)
     assert [trial.number for trial in trials] == list(range(TRIALS_OF_SMALL))
-    assert len({(trial.arm, trial.point["workload.request_rate"], trial.seed) for trial in trials}) == 16
+    places = {(trial.arm, trial.point["workload.request_rate"], trial.seed) for trial in trials}
+    assert len(places) == TRIALS_OF_SMALL
     assert all(trial.config.seed == trial.seed for trial in trials)
     assert all(trial.config.workload.request_rate == trial.point["workload.request_rate"] for trial in trials)
 
 
 def test_the_arms_of_a_point_and_a_seed_stand_together_and_differ_in_the_arm_alone() -> None:
-    first = planned(*SMALL)[:4]
-    assert [trial.arm for trial in first] == ["off", "K=1", "K=3", "K=5"]
+    first = planned(*SMALL)[:5]
+    assert [trial.arm for trial in first] == ["off", "K=1", "K=3", "K=5", "schedule"]
     assert {trial.seed for trial in first} == {0}
     alike = [replace(trial.config, speculation=first[0].config.speculation) for trial in first]
     assert all(config == alike[0] for config in alike)
 
 
+def test_a_schedule_of_the_tables_is_found_once_and_recorded() -> None:
+    """`auto` is the same schedule at every rate and seed, and the manifest says which."""
+    trials = [trial for trial in planned(*SMALL) if trial.arm == "schedule"]
+    schedules = [trial.config.speculation.num_speculative_tokens_per_batch_size for trial in trials]
+    assert schedules == [schedules[0]] * 4
+    assert schedules[0][0][:1] == [1]
+    assert check_inputs(trials).sources["schedule"] == {f"schedule: {schedules[0]}"}
+
+
 def test_a_trial_is_what_the_command_line_with_its_values_is() -> None:
-    trial = planned(*SMALL)[-1]
+    trial = planned(*SMALL)[-2]
     plain = ["speculation.num_speculative_tokens=5", "workload.request_rate=60", "seed=1"]
     assert trial.config == Composer([*plain, "workload.requests=150"]).config
 
@@ -107,7 +117,7 @@ def test_a_missing_trace_stops_the_sweep_with_the_name_of_a_trial(tmp_path: Path
     trace = tmp_path / "none.csv"
     text = error_of(swept, tmp_path / "new", *SMALL[:-1], f"workload.trace={trace}")
     assert str(trace) in text
-    assert "arm off, workload.request_rate=4" in text
+    assert "arm schedule, workload.request_rate=4" in text
 
 
 def test_kinds_of_trials_are_built_once_each(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -119,13 +129,15 @@ def test_kinds_of_trials_are_built_once_each(monkeypatch: pytest.MonkeyPatch) ->
 
     monkeypatch.setattr(sweep_module, "build", build)
     check_inputs(planned(*SMALL))
-    assert len(built) == 4
+    assert len(built) == 5
 
 
 def test_a_relative_path_means_the_same_file_in_every_process(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
+    rows = "".join(f"2023-11-16 18:00:0{second}.0000000,374,44\n" for second in range(3))
+    Path("here.csv").write_text(f"TIMESTAMP,ContextTokens,GeneratedTokens\n{rows}")
     (trial, *_) = planned(*SMALL[:-1], "workload.trace=here.csv")
     assert trial.config.workload.trace == str(tmp_path / "here.csv")
 
@@ -136,13 +148,13 @@ def test_a_row_is_a_function_of_its_trial() -> None:
     assert first.row == second.row
     assert not set(MACHINE_KEYS) & set(first.row)
     assert first.row["trial"] == 5
-    assert (first.row["arm"], first.row["workload.request_rate"], first.row["seed"]) == ("K=1", 4, 1)
+    assert (first.row["arm"], first.row["workload.request_rate"], first.row["seed"]) == ("off", 4, 1)
 
 
 def test_a_sweep_ends_with_the_comparison(whole: Path) -> None:
     summary = json.loads((whole / "summary.json").read_text())
-    assert list(summary["arms"]) == ["off", "K=1", "K=3", "K=5"]
-    assert list(summary["vs_baseline"]) == ["K=1", "K=3", "K=5"]
+    assert list(summary["arms"]) == ["off", "K=1", "K=3", "K=5", "schedule"]
+    assert list(summary["vs_baseline"]) == ["K=1", "K=3", "K=5", "schedule"]
     assert summary["crossover"]["axis"] == "workload.request_rate"
     assert [row["trial"] for row in read_trials(whole)] == list(range(TRIALS_OF_SMALL))
     assert sorted(file.name for file in whole.iterdir()) == [
@@ -158,7 +170,7 @@ def test_a_sweep_prints_its_table_to_stdout_and_all_else_to_stderr(
     assert swept(tmp_path / "new") == 0
     out, err = capsys.readouterr()
     assert "K=5: " in out
-    assert err.startswith(f"cluster_sim: 16 trials; results in {tmp_path / 'new'}\n")
+    assert err.startswith(f"cluster_sim: 20 trials; results in {tmp_path / 'new'}\n")
 
 
 def test_an_interrupted_sweep_goes_on_where_it_stopped_and_ends_with_the_same_bytes(
@@ -168,13 +180,13 @@ def test_an_interrupted_sweep_goes_on_where_it_stopped_and_ends_with_the_same_by
     run_on(stopping, monkeypatch)
     with pytest.raises(KeyboardInterrupt):
         swept(tmp_path)
-    assert f"5 of 16 trials are kept; go on with output.dir={tmp_path}\n" in capsys.readouterr().err
+    assert f"5 of 20 trials are kept; go on with output.dir={tmp_path}\n" in capsys.readouterr().err
     with (tmp_path / JOURNAL).open("a") as journal:
         journal.write('{"trial": 5, "ar')  # what a kill may leave of a line
     run_on(going_on, monkeypatch)
     assert swept(tmp_path) == 0
-    assert "16 trials, 5 kept from before" in capsys.readouterr().err
-    assert (stopping.ran, going_on.ran) == ([0, 1, 2, 3, 4], list(range(5, 16)))
+    assert "20 trials, 5 kept from before" in capsys.readouterr().err
+    assert (stopping.ran, going_on.ran) == ([0, 1, 2, 3, 4], list(range(5, 20)))
     assert bytes_of(tmp_path) == bytes_of(whole)
 
 

@@ -58,16 +58,38 @@ def test_a_run_says_who_waits_how_fast_what_speculation_did_and_where_memory_wen
         "accepted by position, %: 83.3 50.0",
         "within TTFT <= 500 ms, TPOT <= 50.0 ms",
         "0 preemptions",
-        "target weights 16.00 GiB, kv 40.00 GiB",
+        "GPU memory target weights 16.0, target KV 54.0, headroom 2.0, reserve 8.0: 80.0 GiB",
         "too few arrivals to tell",
     ):
         assert words in text
+
+
+def test_the_source_of_acceptance_shows_with_its_brackets() -> None:
+    text = words_of(acceptance_source="[published] one: a paper", **with_speculation())
+    assert "acceptance [published] one: a paper" in text
 
 
 def test_a_run_without_speculation_says_so() -> None:
     text = words_of(overrides=("speculation=none",))
     assert "no speculation; by hand" in text
     assert "no token was drafted" in text
+
+
+def test_the_gpus_of_an_instance_are_those_of_all_its_ranks() -> None:
+    ranks = ("cluster.instances=3", "cluster.tensor_parallel_size=2", "cluster.data_parallel_size=4")
+    assert "3 instances of 8 x h100 in 4 ranks, eagle3 K=3" in words_of(overrides=ranks)
+    assert "1 instance of 2 x h100, eagle3" in words_of(overrides=ranks[1:2])
+
+
+def test_a_schedule_that_ranks_set_aside_is_not_shown() -> None:
+    schedule = "speculation.num_speculative_tokens_per_batch_size=[[1, 4, 3], [5, 9, 1]]"
+    assert "eagle3 with a schedule" in words_of(overrides=(schedule,))
+    assert "eagle3 K=3" in words_of(overrides=(schedule, "cluster.data_parallel_size=2"))
+
+
+def test_memory_that_is_overdrawn_shows() -> None:
+    memory_bytes = {"device_bytes": 80 * 2**30, "target_kv_bytes": 83 * 2**30, "headroom_bytes": -3 * 2**30}
+    assert "target KV 83.0, headroom -3.0: 80.0 GiB" in words_of(changes={"memory_bytes": memory_bytes})
 
 
 def test_a_missed_slo_and_a_met_one_are_told_apart() -> None:

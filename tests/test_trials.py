@@ -145,4 +145,4 @@ def test_a_row_has_the_paths_of_the_summary_and_nothing_of_the_machine() -> None
     assert list(row)[:5] == ["trial", "arm", "workload.request_rate", "workload.prompt_tokens", "seed"]
     assert row["workload.prompt_tokens"] == '{"mean": 512}'
     assert row["requests.completed"] == 3
-    assert row["memory_bytes.kv_bytes"] == 40 * 2**30
+    assert row["memory_bytes.target_kv_bytes"] == 54 * 2**30

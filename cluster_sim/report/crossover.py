@@ -9,6 +9,8 @@ from rich.table import Table
 from rich.text import Text
 
 from cluster_sim.comparison import RATE_AXIS
+from cluster_sim.flips import MOST_SEEDS
+from cluster_sim.report.optimum import flip_sentences
 from cluster_sim.report.words import figures, seconds
 
 MARKS = {"win": "+", "loss": "-", "tie": "=", "unknown": "?"}
@@ -22,7 +24,6 @@ LEGEND = (
     "+ win, - loss, = tie (the 95% interval holds 1, or the ratio is within 1% of it), "
     "? one seed, no interval; * saturated: more came than was served, latency grows with the run"
 )
-MOST_SEEDS = 0.5  # at least so many of a point's seeds are saturated: the point is
 Cell = Callable[[Mapping[str, Any]], str]  # of a ratio
 Entries = Mapping[str, Mapping[tuple[object, ...], Mapping[str, Any]]]  # arm -> point -> entry
 
@@ -34,7 +35,10 @@ def sweep_view(comparison: Mapping[str, Any], baseline: str, width: int) -> Rend
         arms = list(comparison["vs_baseline"])
         tables += [Text(title, style="bold"), *_tables(comparison, baseline, arms, name, width)]
     sentences = [Text(sentence, style="bold") for sentence in crossover_sentences(comparison, baseline)]
-    return Group(*tables, Text(LEGEND, style="dim"), Text(""), *sentences)
+    flips = [Text(sentence) for sentence in flip_sentences(comparison.get("flips", {}), baseline)]
+    if flips:
+        flips.insert(0, Text("batch size at which drafting stops to pay, per token:", style="bold"))
+    return Group(*tables, Text(LEGEND, style="dim"), Text(""), *sentences, *flips)
 
 
 def crossover_sentences(comparison: Mapping[str, Any], baseline: str) -> Iterator[str]:

@@ -9,7 +9,9 @@ from rich.table import Table
 from rich.text import Text
 
 from cluster_sim.config import Method, SloConfig
-from cluster_sim.report.words import figures, gib, percent, seconds, slo_limits
+from cluster_sim.engine_defaults import resolve_speculation
+from cluster_sim.report.optimum import tables_words
+from cluster_sim.report.words import GIB, figures, percent, seconds, slo_limits
 from cluster_sim.results import Run
 
 LATENCIES = {
@@ -20,6 +22,7 @@ LATENCIES = {
     "e2el_s": "whole answer (E2E)",
 }
 COLUMNS = ("mean", "p50", "p90", "p95", "p99")
+SHOWN_GIB = 0.05  # a smaller part of memory would show as 0.0
 
 
 def to_text(view: RenderableType, width: int, colours: bool) -> str:
@@ -32,16 +35,24 @@ def to_text(view: RenderableType, width: int, colours: bool) -> str:
 
 def header_of(run: Run) -> str:
     """What was simulated, in a line."""
+    return f"{cluster_of(run)}; {run.workload_source}"
+
+
+def cluster_of(run: Run) -> str:
+    """The model, what serves it, and how it drafts."""
     config = run.config
-    gpus = config.cluster.tensor_parallel_size
+    ranks = config.cluster.data_parallel_size
+    gpus = config.cluster.tensor_parallel_size * ranks
     instance = config.hardware.name if gpus == 1 else f"{gpus} x {config.hardware.name}"
+    instance += f" in {ranks} ranks" if ranks > 1 else ""
     drafter = "no speculation"
     if config.speculation.method is not Method.none:
-        by_size = config.speculation.num_speculative_tokens_per_batch_size
+        speculation = resolve_speculation(config.speculation, config.cluster, config.engine)
+        by_size = speculation.num_speculative_tokens_per_batch_size
         length = f"K={config.speculation.num_speculative_tokens}"
         drafter = f"{config.speculation.method.name} {length if by_size is None else 'with a schedule'}"
     instances = f"{config.cluster.instances} instance{'s' * (config.cluster.instances != 1)}"
-    return f"{config.model.name}, {instances} of {instance}, {drafter}; {run.workload_source}"
+    return f"{config.model.name}, {instances} of {instance}, {drafter}"
 
 
 def run_view(summary: Mapping[str, Any], header: str, slo: SloConfig) -> RenderableType:
@@ -79,7 +90,7 @@ def _facts(lines: Mapping[str, str]) -> Table:
     table.add_column(style="bold", no_wrap=True)
     table.add_column()
     for name, words in lines.items():
-        table.add_row(name, words)
+        table.add_row(name, Text(words))
     return table
 
 
@@ -99,6 +110,11 @@ def _fact_lines(summary: Mapping[str, Any], slo: SloConfig) -> Iterator[tuple[st
             f"{percent(slo.attainment)}), {figures(summary['slo_goodput_rps'])} good requests/s",
         )
     yield "speculation", _speculation(summary)
+    if summary["acceptance_length"] is not None:
+        yield "acceptance", summary["acceptance_source"]
+        yield "chunks", _chunks(summary)
+    if summary.get("optimum"):
+        yield "tables", tables_words(summary["optimum"])
     shares = summary["time_share"]
     yield (
         "time",
@@ -125,19 +141,44 @@ def _speculation(summary: Mapping[str, Any]) -> str:
         return "no token was drafted"
     tokens = summary["tokens"]
     positions = " ".join(percent(share).removesuffix("%") for share in summary["acceptance_by_position"])
-    bound = "; the drafter costs nothing here: an UPPER BOUND" if summary["draft_cost"] != "bundle" else ""
+    cost = _draft_cost(summary["draft_cost"])
     return (
         f"acceptance length {summary['acceptance_length']:.2f}, rate {percent(summary['acceptance_rate'])}: "
         f"{tokens['drafted']:,} drafted, {tokens['accepted']:,} accepted, {tokens['rejected']:,} rejected; "
-        f"accepted by position, %: {positions}{bound}"
+        f"accepted by position, %: {positions}; {cost}"
+    )
+
+
+def _draft_cost(source: str) -> str:
+    """Where the drafter's time comes from, in words (cluster_sim/drafting.py, cost_words)."""
+    if source.startswith("zero"):
+        return "the drafter costs nothing here: an UPPER BOUND"
+    return f"the drafter's cost: {source}"
+
+
+def _chunks(summary: Mapping[str, Any]) -> str:
+    """What a client sees: the tokens that come together, and gaps with and without a prefill in the step."""
+    chunk, kinds = summary["chunk_tokens"], summary["itl_by_step"]
+    words = (
+        f"{figures(chunk['mean'])} tokens each (p50 {figures(chunk['p50'])}, p99 {figures(chunk['p99'])}), "
+        f"{figures(summary['chunk_throughput_per_s'])} chunks/s"
+    )
+    if not kinds["mixed"]["gap_share"]:
+        return words
+    return (
+        f"{words}; ITL p50 {seconds(kinds['decode_only']['p50'])}, and {seconds(kinds['mixed']['p50'])} "
+        f"where the step has a prefill ({percent(kinds['mixed']['step_share'])} of the steps)"
     )
 
 
 def _memory(memory_bytes: Mapping[str, int]) -> str:
-    parts = {name: size for name, size in memory_bytes.items() if name.endswith("_bytes") and size}
-    return ", ".join(
-        f"{name.removesuffix('_bytes').replace('_', ' ')} {gib(size)}" for name, size in parts.items()
-    )
+    """The parts of one GPU's memory in GiB, without those that show as nothing."""
+    sizes = {name.removesuffix("_bytes").replace("_", " "): size / GIB for name, size in memory_bytes.items()}
+    device = sizes.pop("device")
+    shown = [
+        f"{name.replace('kv', 'KV')} {size:.1f}" for name, size in sizes.items() if abs(size) >= SHOWN_GIB
+    ]
+    return f"{', '.join(shown)}: {device:.1f} GiB"
 
 
 def _warnings(summary: Mapping[str, Any]) -> Iterator[str]:

@@ -32,11 +32,6 @@ def percent(share: float | None) -> str:
     return NOTHING if share is None else f"{100 * share:.1f}%"
 
 
-def gib(size_bytes: float) -> str:
-    """A size given in bytes."""
-    return f"{size_bytes / GIB:.2f} GiB"
-
-
 def slo_limits(slo: SloConfig) -> str:
     """What a request must meet."""
     limits = (("TTFT", slo.ttft_s), ("TPOT", slo.tpot_s), ("E2E", slo.e2el_s))
