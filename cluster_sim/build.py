@@ -26,7 +26,7 @@ from cluster_sim.engine.rules import Workload as Asked
 from cluster_sim.engine.tables import Longs, Table
 from cluster_sim.errors import UserError
 from cluster_sim.expert_tables import Ranks
-from cluster_sim.luck import build_luck, check_luck, profile_warnings, profiles_of
+from cluster_sim.luck import build_luck, profile_warnings, profiles_of
 from cluster_sim.rejections import rejections, tokens_ahead
 from cluster_sim.speculation.requirements import Requirements, requirements
 from cluster_sim.speculation.schedule import dense_lookup
@@ -82,15 +82,6 @@ def build(config: Config) -> Built:
     stand_ins = profile_warnings(profiles, np.unique(draft_length_at).tolist())
     warnings = (*idle, *setting.warnings, *workload.warnings, *arrays.warnings, *stand_ins, *lost)
     return Built(rules, workload, engine, memory, bundle, warnings)
-
-
-def check_before_sweep(config: Config) -> None:
-    """What a trial would refuse, found without reading its trace."""
-    setting = as_vllm_runs_it(config)
-    config, engine = setting.config, setting.engine
-    _gpu(setting, find_bundle(config))
-    _draft_length_at(config, engine)
-    check_luck(config, draft_length(config))
 
 
 def _gpu(setting: Setting, bundle: bundle_format.Bundle) -> tuple[MemoryBreakdown, StepArrays]:

@@ -14,13 +14,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cluster_sim.bundle.architecture import BYTES_PER_VALUE, Experts
-from cluster_sim.bundle.format import MOE, Bundle
+from cluster_sim.bundle.format import LINK, MOE, Bundle
 from cluster_sim.bundle.kernels import active_experts as expected_distinct
 from cluster_sim.errors import UserError
 
 Floats = NDArray[np.float64]
 Longs = NDArray[np.int64]
-LINK = ("expert_link_latency_s", "expert_link_gb_per_s")
 
 
 @dataclass(frozen=True)

@@ -73,16 +73,6 @@ def profiles_of(config: Config) -> Profiles:
     return profiles
 
 
-def check_luck(config: Config, max_draft_length: int) -> None:
-    """What building the Luck of `config` would refuse, whatever the workload.
-
-    Raises:
-        UserError: worded with the profile's place.
-    """
-    for profile in profiles_of(config).all():
-        _check(profile, max_draft_length)
-
-
 def build_luck(config: Config, profiles: Profiles, workload: Workload, max_draft_length: int) -> Luck:
     """Fates of all offered requests: luck does not depend on what an arm rejects.
 

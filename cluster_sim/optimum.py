@@ -124,14 +124,6 @@ def paying(speedups: Floats) -> list[tuple[int, int]]:
     return [(int(first) + 1, int(last)) for first, last in zip(edges[::2], edges[1::2], strict=True)]
 
 
-def flip(speedups: Floats) -> int | None:
-    """The smallest batch size from which on [B] never exceeds 1 again; None: it still does at the largest."""
-    runs = paying(speedups)
-    if not runs:
-        return 1
-    return runs[-1][1] + 1 if runs[-1][1] < len(speedups) - 1 else None
-
-
 def summary_of(optimum: Optimum) -> dict[str, Any]:
     """What summary.json holds of it; batch sizes are requests of one step."""
     shown = [size for size in SHOWN if size < len(optimum.own)]

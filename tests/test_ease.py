@@ -16,7 +16,7 @@ from cluster_sim.compose import compose
 from cluster_sim.config import AcceptanceConfig, AcceptancePolicy, RatesAre
 from cluster_sim.engine.kinds import LuckKind
 from cluster_sim.errors import UserError
-from cluster_sim.luck import acceptance_source, check_luck, profiles_of
+from cluster_sim.luck import acceptance_source, profiles_of
 from cluster_sim.results import latencies
 from cluster_sim.run import simulate
 from cluster_sim.speculation.acceptance import conditional_table
@@ -153,7 +153,7 @@ def test_hard_texts_need_more_verifications_so_a_run_accepts_less_on_the_whole()
 
 def test_a_spread_needs_drafts_in_doubt() -> None:
     with pytest.raises(UserError) as caught:
-        check_luck(with_acceptance(geometric(1.0, request_spread=0.5), 3), 3)
+        build(with_acceptance(geometric(1.0, request_spread=0.5), 3))
     assert str(caught.value) == (
         "a spread needs drafts whose chance lies between 0 and 1, but got a profile without one "
         "(speculation.acceptance). Leave the spread out, or choose another policy."

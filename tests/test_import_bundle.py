@@ -122,11 +122,17 @@ def test_what_is_wrong_in_a_description_is_named(tmp_path, changes, said):
 
 def test_a_variant_is_that_of_the_models_weights(tmp_path):
     described(write_profile(tmp_path), variant="fp8")
-    imported(tmp_path, replace(LLAMA, quantization=Quantization.fp8))
+    bundle = imported(tmp_path, replace(LLAMA, quantization=Quantization.fp8))
+    assert bundle.model["quantization"] == "fp8"
+    assert "variant must be bf16" in refused(tmp_path)
 
 
 def test_an_older_description_without_shapes_is_taken(tmp_path):
-    imported(described(write_profile(tmp_path), engine_effective=None, variant=None, tp_degrees=None))
+    whole = imported(write_profile(tmp_path))
+    older = imported(described(tmp_path, engine_effective=None, variant=None, tp_degrees=None))
+    assert older.tables.keys() == whole.tables.keys()
+    for name, table in whole.tables.items():
+        assert older.tables[name].time_s.tolist() == table.time_s.tolist()
 
 
 def test_a_directory_above_profiles_lists_them(tmp_path):

@@ -21,7 +21,6 @@ from cluster_sim.optimum import (
     NEAR,
     Optimum,
     fewest_ranges,
-    flip,
     optimum_of,
     paying,
     resolved,
@@ -206,6 +205,14 @@ def test_under_load_each_step_prefills_those_who_take_the_place_of_the_finished(
 def curves(*rows: Sequence[float]) -> Floats:
     """[K, B] with nan for batch size 0."""
     return np.array([(np.nan, *row) for row in rows])
+
+
+def flip(speedups: Floats) -> int | None:
+    """The smallest batch size from which on [B] never exceeds 1 again; None: it still does at the largest."""
+    runs = paying(speedups)
+    if not runs:
+        return 1
+    return runs[-1][1] + 1 if runs[-1][1] < len(speedups) - 1 else None
 
 
 def test_where_speculation_pays_may_have_a_hole() -> None:

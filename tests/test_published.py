@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cluster_sim.build import build, check_before_sweep
+from cluster_sim.build import build
 from cluster_sim.compose import compose
 from cluster_sim.config import AcceptanceConfig, AcceptancePolicy, Method
 from cluster_sim.errors import UserError
@@ -150,10 +150,9 @@ def test_a_model_without_a_profile_is_refused_until_it_is_given_numbers(
     arguments: list[str], text: str
 ) -> None:
     config = compose([*arguments, "workload.requests=5"])
-    for asked in (build, check_before_sweep):
-        with pytest.raises(UserError) as caught:
-            asked(config)
-        assert str(caught.value) == text
+    with pytest.raises(UserError) as caught:
+        build(config)
+    assert str(caught.value) == text
     numbers = "speculation.acceptance={policy: decay, rate: 0.6}"
     build(compose([*arguments[:1], "workload.requests=5", numbers] if "model" in arguments[0] else [numbers]))
 

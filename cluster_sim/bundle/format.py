@@ -74,7 +74,7 @@ PARAMETERS = {
     "verify_attention",
 }
 MOE_PARAMETERS = {"expert_routing_exponent"}  # with experts
-LINK_PARAMETERS = {"expert_link_latency_s", "expert_link_gb_per_s"}  # between ranks that exchange tokens
+LINK = ("expert_link_latency_s", "expert_link_gb_per_s")  # between ranks that exchange tokens
 DRAFTER_PARAMETERS = {
     "num_hidden_layers",
     "prefill_attention_share",
@@ -151,7 +151,7 @@ def read(directory: Path) -> Bundle:
     model = _read_model(content, file)
     needed = PARAMETERS | (MOE_PARAMETERS if model.get("num_experts", 0) else set())
     _need(parameters, needed, "parameters", file)
-    only(parameters, PARAMETERS | MOE_PARAMETERS | LINK_PARAMETERS, "parameters", file)
+    only(parameters, PARAMETERS | MOE_PARAMETERS | set(LINK), "parameters", file)
     wanted = required_tables(model, tensor_parallel_size, drafters)
     return Bundle(
         name=name,

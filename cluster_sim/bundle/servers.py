@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from cluster_sim.bundle.format import LINK_PARAMETERS, MOE_PARAMETERS, PARAMETERS
+from cluster_sim.bundle.format import LINK, MOE_PARAMETERS, PARAMETERS
 from cluster_sim.bundle.sections import (
     Parameter,
     Section,
@@ -22,7 +22,7 @@ from cluster_sim.bundle.sections import (
 from cluster_sim.paths import bundles_dir
 
 Floats = NDArray[np.float64]
-KNOWN = PARAMETERS | MOE_PARAMETERS | LINK_PARAMETERS
+KNOWN = PARAMETERS | MOE_PARAMETERS | set(LINK)
 
 
 @dataclass(frozen=True)
