@@ -1,5 +1,6 @@
 """Empty tables: World before the first arrival, and the maker of record arrays."""
 
+from functools import cache
 from typing import Any, TypeVar
 
 import numpy as np
@@ -31,10 +32,16 @@ Row = TypeVar("Row")
 
 def empty_table(row: type, *shape: int, **columns: Any) -> Any:
     """A table of `row` of the given shape: zeros, except for the `columns` given (scalars or arrays)."""
-    table = np.zeros(shape, row_dtype(row)).view(np.recarray)
+    table = np.zeros(shape, _dtype(row)).view(np.recarray)
     for name, values in columns.items():
         table[name] = values
     return table
+
+
+@cache
+def _dtype(row: type) -> np.dtype[np.void]:
+    """row_dtype, once for each class: reading annotations takes as long as filling a table."""
+    return row_dtype(row)
 
 
 def columns(table: Table[Row]) -> Table[Row]:

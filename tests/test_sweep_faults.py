@@ -3,9 +3,12 @@
 import os
 import signal
 import socket
+import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from sweeping import LONGER, ROOT, SMALL, TRIALS_OF_LONGER, Driver, bytes_of, swept
@@ -86,24 +89,43 @@ def test_an_interruption_leaves_no_process_and_says_how_to_go_on(
     assert driver.is_gone(within_s=5)
 
 
-@pytest.mark.ray
-@pytest.mark.slow
-def test_a_cluster_that_loses_a_node_leaves_the_same_bytes(
-    tmp_path: Path, longer: Path, drive: Callable[..., Driver], monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.fixture
+def two_nodes(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
+    """A cluster of two nodes of one core each, both on this machine; their workers find the package."""
     monkeypatch.setenv("PYTHONPATH", str(ROOT))
     monkeypatch.setenv("RAY_AUTH_MODE", "token")
+    token = [str(Path(sys.executable).with_name("ray")), "get-auth-token", "--generate"]
+    subprocess.run(token, check=True, capture_output=True)  # on a new machine there is none
     from ray.cluster_utils import Cluster  # noqa: PLC0415  only here is a Ray in this process
 
     cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 1, "include_dashboard": False})
     try:
-        second = cluster.add_node(num_cpus=1)
-        driver = drive(*LONGER, f"executor.address={cluster.address}", f"output.dir={tmp_path}")
-        driver.wait_for_trials(tmp_path, 20)
-        cluster.remove_node(second, allow_graceful=False)
-        assert driver.end()[0] == 0
+        cluster.add_node(num_cpus=1)
+        yield cluster
     finally:
         cluster.shutdown()
+
+
+@pytest.mark.ray
+@pytest.mark.slow
+def test_a_cluster_of_two_nodes_leaves_the_same_bytes(
+    tmp_path: Path, longer: Path, drive: Callable[..., Driver], two_nodes: Any
+) -> None:
+    driver = drive(*LONGER, f"executor.address={two_nodes.address}", f"output.dir={tmp_path}")
+    code, _, err = driver.end()
+    assert code == 0, err
+    assert bytes_of(tmp_path) == bytes_of(longer)
+
+
+@pytest.mark.ray
+@pytest.mark.slow
+def test_a_cluster_that_loses_a_node_leaves_the_same_bytes(
+    tmp_path: Path, longer: Path, drive: Callable[..., Driver], two_nodes: Any
+) -> None:
+    driver = drive(*LONGER, f"executor.address={two_nodes.address}", f"output.dir={tmp_path}")
+    driver.wait_for_trials(tmp_path, 20)
+    two_nodes.remove_node(two_nodes.worker_nodes.copy().pop(), allow_graceful=False)
+    assert driver.end()[0] == 0
     assert bytes_of(tmp_path) == bytes_of(longer)
 
 

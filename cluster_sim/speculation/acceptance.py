@@ -22,6 +22,7 @@ measured_draft_length n it is that of drafts of n, of which shorter ones are the
 
 import math
 from collections.abc import Callable
+from functools import cache
 from itertools import pairwise
 from typing import NoReturn
 
@@ -107,9 +108,14 @@ def _decay(config: AcceptanceConfig, draft_length: int, key: str) -> Floats:
 
 def _powers(mean_accepted: float, measured: int, draft_length: int) -> Floats:
     """Powers of the alpha that accepts `mean_accepted` of `measured` drafts on average."""
-    powers = np.arange(1, measured + 1)
-    alpha = bisect(lambda alpha: float(np.power(alpha, powers).sum()), mean_accepted, 0.0, 1.0)
+    alpha = _alpha(mean_accepted, measured)
     return np.power(alpha, np.arange(1, draft_length + 1), dtype=np.float64)
+
+
+@cache
+def _alpha(mean_accepted: float, measured: int) -> float:
+    powers = np.arange(1, measured + 1)
+    return bisect(lambda alpha: float(np.power(alpha, powers).sum()), mean_accepted, 0.0, 1.0)
 
 
 def _binomial(config: AcceptanceConfig, draft_length: int, key: str) -> Floats:
