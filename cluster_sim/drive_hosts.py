@@ -18,7 +18,6 @@ from cluster_sim.run import REQUESTS_PER_SLICE, Progress
 from cluster_sim.world import new_world
 
 REPORT_EVERY_S = 0.1
-WORTH_REQUESTS = 1_000_000
 
 
 class Hosts(Protocol):
@@ -95,8 +94,3 @@ def _now_and_then(report: Progress, requests: int) -> Callable[[int], None]:
             report(done, requests)
 
     return say
-
-
-def pays_on_ray(rules: Rules) -> bool:
-    """Whether several processes are likely to be faster than one, the start of Ray included."""
-    return rules.workload.requests.shape[0] >= WORTH_REQUESTS and rules.batching.shape[0] > 1

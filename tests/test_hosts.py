@@ -9,7 +9,16 @@ import numba
 import numpy as np
 import pytest
 from engine_strategies import groups, scenarios
-from engine_worlds import Asked, Scenario, Server, columns_of, play
+from engine_worlds import (
+    Asked,
+    Scenario,
+    Server,
+    columns_of,
+    plain_workload,
+    play,
+    routing_of,
+    rules_of,
+)
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from local_hosts import hosts_of
@@ -25,6 +34,7 @@ from cluster_sim.engine.kinds import Outcome, Part, RouterPolicy
 from cluster_sim.engine.rules import Rules
 from cluster_sim.engine.state import World
 from cluster_sim.errors import UserError
+from cluster_sim.executors.cores import pays_on_ray
 from cluster_sim.hosts import (
     PER_CORE,
     STEP_TIME_PER_CORE,
@@ -318,6 +328,28 @@ def test_a_host_has_its_rows_of_every_table_of_instances() -> None:
 
 
 @pytest.mark.parametrize(
+    ("instances", "requests", "workers", "overrides", "pays"),
+    [
+        (256, 2_000_000, 2, {}, True),
+        (256, 900_000, 2, {}, False),
+        (256, 900_000, 16, {}, True),
+        (256, 2_000_000, 1, {}, False),
+        (1, 2_000_000, 16, {}, False),
+        (256, 2_000_000, 2, {"signal_interval_s": 0.0}, False),
+        (256, 2_000_000, 2, {"signal_interval_s": 0.0, "policy": int(RouterPolicy.random)}, True),
+    ],
+)
+def test_a_big_cluster_is_spread_where_that_saves_more_than_ray_costs(
+    instances: int, requests: int, workers: int, overrides: dict[str, Any], pays: bool
+) -> None:
+    """Two million requests cost 16 s, of which two workers save 8; Ray costs 4 s and 2 ms a window."""
+    workload = plain_workload(requests, arrival_s=np.arange(requests) / 10_000)
+    routing = routing_of(RouterPolicy.least_requests, instances, 1, 0.25)._replace(**overrides)
+    rules = rules_of(workload, (Server(),) * instances, None, routing)
+    assert pays_on_ray(rules, workers) is pays
+
+
+@pytest.mark.parametrize(
     ("overrides", "text"),
     [
         (
@@ -342,7 +374,7 @@ def test_a_host_has_its_rows_of_every_table_of_instances() -> None:
         ),
         (
             ["executor=ray", "executor.instances_per_host=0"],
-            "the number of instances of a host must be 1 or more, but got 0 (executor.instances_per_host). "
+            "the number of instances of a host must be at least 1, but got 0 (executor.instances_per_host). "
             "Set executor.instances_per_host to 1 or more.",
         ),
     ],

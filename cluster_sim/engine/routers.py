@@ -127,13 +127,13 @@ def class_aware(scores: Longs, rules: Rules, request: int) -> int:
     workload_class = rules.workload.requests[request].workload_class
     start, end = routing.class_start[workload_class], routing.class_start[workload_class + 1]
     first = start + request % (end - start)
-    best, least = -1, DOWN
+    least = DOWN
+    for place in range(start, end):
+        least = min(least, scores[routing.class_instances[place]])
     for place in range(first, end):
-        instance = routing.class_instances[place]
-        if best < 0 or scores[instance] < least:
-            best, least = instance, scores[instance]
+        if scores[routing.class_instances[place]] == least:
+            return routing.class_instances[place]
     for place in range(start, first):
-        instance = routing.class_instances[place]
-        if scores[instance] < least:
-            best, least = instance, scores[instance]
-    return best
+        if scores[routing.class_instances[place]] == least:
+            return routing.class_instances[place]
+    return routing.class_instances[first]

@@ -9,10 +9,11 @@ from contextlib import contextmanager
 from typing import Protocol, TypeVar
 
 from cluster_sim.config import ExecutorConfig, ExecutorKind
-from cluster_sim.drive_hosts import drive_hosts, pays_on_ray
+from cluster_sim.drive_hosts import drive_hosts
 from cluster_sim.engine.rules import Rules
 from cluster_sim.engine.state import World
 from cluster_sim.executors.address import given_address
+from cluster_sim.executors.cores import cores_here, pays_on_ray
 from cluster_sim.executors.serial import Serial
 from cluster_sim.run import Drive, Progress, drive_here
 
@@ -46,9 +47,9 @@ def drive_of(config: ExecutorConfig) -> Drive:
     """How one simulation is run: here, or its instances on Ray if asked for or, with `auto`, if that pays."""
 
     def drive(rules: Rules, report: Progress | None) -> tuple[World, float]:
-        kind = chosen_kind(config, 1)
-        is_big = config.kind is ExecutorKind.auto and pays_on_ray(rules)
-        if kind is ExecutorKind.serial and not is_big:
+        is_auto, workers = config.kind is ExecutorKind.auto, config.workers or cores_here()
+        is_spread = chosen_kind(config, 1) is ExecutorKind.ray or (is_auto and pays_on_ray(rules, workers))
+        if not is_spread:
             return drive_here(rules, report)
         from cluster_sim.executors.ray_instances import open_instances  # noqa: PLC0415  as below
 

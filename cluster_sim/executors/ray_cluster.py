@@ -79,11 +79,6 @@ def code_digest() -> str:
     return hashlib.sha256(b"".join(source.read_bytes() for source in sources)).hexdigest()
 
 
-def cores_here() -> int:
-    """Cores that this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-
-
 def nodes_by_core() -> list[str]:
     """A node for each core of the cluster, one after the other as long as they have cores."""
     nodes: list[dict[str, Any]] = ray.nodes()  # type: ignore[no-untyped-call]

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
 from cluster_sim.executors.address import Address
+from cluster_sim.executors.cores import cores_here
 from cluster_sim.executors.ray_cluster import (
     MOST_DEATHS,
     START_S,
@@ -19,7 +20,6 @@ from cluster_sim.executors.ray_cluster import (
     WorkerError,
     check_welcome,
     code_digest,
-    cores_here,
     first_answer,
     last_line,
     nodes_by_core,

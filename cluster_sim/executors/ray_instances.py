@@ -17,6 +17,7 @@ from cluster_sim.engine.rules import Rules
 from cluster_sim.engine.state import LogRow
 from cluster_sim.engine.tables import Ints, row_dtype
 from cluster_sim.executors.address import given_address
+from cluster_sim.executors.cores import cores_here
 from cluster_sim.executors.ray_cluster import (
     MOST_DEATHS,
     START_S,
@@ -24,7 +25,6 @@ from cluster_sim.executors.ray_cluster import (
     WorkerError,
     check_welcome,
     code_digest,
-    cores_here,
     first_answer,
     in_store,
     last_line,
