@@ -110,6 +110,7 @@ BOUNDS = {
     "slo.e2el_s": _positive("the time to the last token in s"),
     "slo.attainment": Bound("the share of requests that meet the SLO", above=True, high=1),
     "executor.workers": _count("the number of workers"),
+    "executor.instances_per_host": _count("the number of instances of a host"),
 }
 for _operation in (
     "gemm_bf16",

@@ -20,7 +20,7 @@ from cluster_sim.config import RouterPolicy as RouterName
 from cluster_sim.config import SchedulingPolicy as PolicyName
 from cluster_sim.drafting import Setting, as_vllm_runs_it, draft_length, drafter_tables
 from cluster_sim.engine import streams
-from cluster_sim.engine.kinds import Purpose, RouterPolicy, SchedulingPolicy
+from cluster_sim.engine.kinds import Part, Purpose, RouterPolicy, SchedulingPolicy
 from cluster_sim.engine.rules import Batching, Drafting, Request, Routing, Rules, StepTime
 from cluster_sim.engine.rules import Workload as Asked
 from cluster_sim.engine.tables import Longs, Table
@@ -239,6 +239,7 @@ def _routing(config: Config, class_names: Sequence[str]) -> Routing:
         np.array(router.weights or [1.0] * instances, np.float64),
         np.cumsum([0, *map(len, members)], dtype=np.int64),
         np.array([instance for some in members for instance in some], np.int64),
+        int(Part.whole),
     )
 
 

@@ -8,15 +8,12 @@ from typing import Any, NoReturn
 from cluster_sim.bounds import BOUNDS
 from cluster_sim.check_acceptance import check_acceptance
 from cluster_sim.check_cluster import check_cluster
+from cluster_sim.check_executor import check_executor
 from cluster_sim.check_model import check_hardware, check_model
 from cluster_sim.check_router import check_router
 from cluster_sim.check_speculation import check_speculation
 from cluster_sim.check_sweep import check_sweep
-from cluster_sim.config import (
-    Config,
-    ExecutorKind,
-    Method,
-)
+from cluster_sim.config import Config, Method
 from cluster_sim.engine_defaults import resolve_engine
 from cluster_sim.errors import UserError
 from cluster_sim.schema import shown
@@ -39,7 +36,7 @@ def check(config: Config) -> None:
     check_kept(config)
     _check_workload(config)
     check_router(config)
-    _check_executor(config)
+    check_executor(config)
     if config.sweep is not None:
         check_sweep(config.sweep)
 
@@ -122,16 +119,6 @@ def _check_workload(config: Config) -> None:
             "workload.prompt_tokens",
             f"Set it to {limit - 1} or less, or raise engine.max_model_len.",
         )
-
-
-def _check_executor(config: Config) -> None:
-    if config.executor.kind is ExecutorKind.serial:
-        for key in ("address", "workers"):
-            value = getattr(config.executor, key)
-            if value is not None:
-                _refuse(
-                    f"{key} has no effect with kind serial", value, f"executor.{key}", "Choose executor=ray."
-                )
 
 
 def _at_most(value: int | None, limit: int | None, key: str, limit_words: str) -> None:

@@ -239,6 +239,9 @@ class ExecutorConfig:
     kind: ExecutorKind = MISSING
     address: str | None = None  # None: a local Ray, or RAY_ADDRESS
     workers: int | None = None  # None: one per core
+    instances_per_host: int | None = (
+        None  # of one simulation, a worker each; None: spread evenly over workers
+    )
 
 
 @dataclass

@@ -25,10 +25,17 @@ from cluster_sim.world import columns, new_world
 
 REQUESTS_PER_SLICE = 20_000  # between two reports of progress: about a tenth of a second
 Progress = Callable[[int, int], None]  # (requests dispatched, all requests)
+Drive = Callable[[Rules, Progress | None], tuple[World, float]]  # as drive_here
 
 
-def simulate(config: Config, report: Progress | None = None) -> Run:
-    """Build and run one simulation.
+def drive_here(rules: Rules, report: Progress | None = None) -> tuple[World, float]:
+    """Run to the end in this process: the world at the end, and seconds inside the compiled engine."""
+    world = new_world(rules)
+    return world, drive(world, rules, report)
+
+
+def simulate(config: Config, report: Progress | None = None, run: Drive = drive_here) -> Run:
+    """Build and run one simulation; `run` says where.
 
     Raises:
         UserError: the configuration, its bundle or its trace is wrong, or does not fit.
@@ -36,8 +43,7 @@ def simulate(config: Config, report: Progress | None = None) -> Run:
     started = time.perf_counter()
     config = resolved(config)
     built = build(config)
-    world = new_world(built.rules)
-    engine_wall_s = drive(world, built.rules, report)
+    world, engine_wall_s = run(built.rules, report)
     return Run(
         config=replace(config, engine=built.engine),
         requests=columns(built.rules.workload.requests),
@@ -97,8 +103,17 @@ def drive(world: World, rules: Rules, report: Progress | None = None) -> float:
         engine_wall_s += time.perf_counter() - started
         if report is not None:
             report(request, len(arrivals_s))
+    check_done(status)
+    return engine_wall_s
+
+
+def check_done(status: int) -> None:
+    """Raise where the engine reports at the end of a run that a request is left.
+
+    Raises:
+        RuntimeError: build.py let a request pass that no instance can serve.
+    """
     if status != Status.done:
         raise RuntimeError(
             "a request at the head of a queue can never be admitted, though build.py let it pass"
         )
-    return engine_wall_s

@@ -2,12 +2,11 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
-from cluster_sim.config import Config, ExecutorKind
-from cluster_sim.executors import chosen_kind, open_executor
+from cluster_sim.config import Config
+from cluster_sim.executors import drive_of
 from cluster_sim.files import default_dir
 from cluster_sim.optimum import optimum_of, summary_of
 from cluster_sim.results import Run, write_run
@@ -27,14 +26,10 @@ class Single:
 def run_single(config: Config, report: Progress) -> Single:
     """Simulate `config` where its executor says, and write the results to output.dir.
 
-    A worker on Ray reports no progress: it may be on another machine.
-
     Raises:
         UserError: the configuration, its bundle or its trace is wrong, or the directory cannot be written.
     """
-    is_here = chosen_kind(config.executor, 1) is ExecutorKind.serial
-    with open_executor(config.executor, 1) as executor:
-        (run,) = executor.run(partial(simulate, report=report) if is_here else simulate, [config])
+    run = simulate(config, report, drive_of(config.executor))
     optimum = optimum_of(replace(config, speculation=run.config.speculation), run.traffic)
     summary = {**summarise(run), "optimum": None if optimum is None else summary_of(optimum)}
     directory = Path(config.output.dir) if config.output.dir else default_dir("single")

@@ -7,7 +7,7 @@ import numpy as np
 
 from cluster_sim.engine import metrics
 from cluster_sim.engine.block_pool import NO_KEY
-from cluster_sim.engine.kinds import Outcome
+from cluster_sim.engine.kinds import Outcome, Part, RouterPolicy
 from cluster_sim.engine.rules import Rules
 from cluster_sim.engine.state import (
     Block,
@@ -28,6 +28,7 @@ from cluster_sim.engine.state import (
 from cluster_sim.engine.tables import Ints, Longs, Table, row_dtype
 
 Row = TypeVar("Row")
+ROUNDING = 1e-12  # relative: more than the edges of windows are rounded by
 
 
 def empty_table(row: type, *shape: int, **columns: Any) -> Any:
@@ -69,7 +70,8 @@ def new_world(rules: Rules) -> World:
         kv=_new_kv(rules, seats),
         memory=empty_table(RouterMemory, num_instances),
         scores=_longs(num_instances // rules.routing.ranks),
-        hits=_longs(num_instances // rules.routing.ranks),
+        hits=_longs(_hit_rows(rules), num_instances // rules.routing.ranks),
+        sent_to=np.full(num_requests, -1, np.int32),
         log=empty_table(
             LogRow,
             num_requests,
@@ -92,6 +94,16 @@ def blocks_per_request(rules: Rules) -> int:
     whole[requests["is_rejected"]] = 1
     longest = np.minimum(whole.max(initial=1) + drafts, batching["max_model_len"])
     return int(np.minimum(-(-longest // batching["block_size"]), batching["num_gpu_blocks"]).max())
+
+
+def _hit_rows(rules: Rules) -> int:
+    """Requests whose hits are kept at once: those of a signal window where another world looks for them."""
+    routing, arrival_s = rules.routing, rules.workload.requests["arrival_s"]
+    if routing.part == Part.whole or routing.policy != RouterPolicy.prefix_aware:
+        return 1
+    longest_s = (arrival_s + routing.signal_interval_s) * (1.0 + ROUNDING)
+    windows = np.searchsorted(arrival_s, longest_s, side="right") - np.arange(len(arrival_s))
+    return int(windows.max(initial=1))
 
 
 def _new_kv(rules: Rules, seats: int) -> KvCache:

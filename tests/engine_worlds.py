@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from cluster_sim.engine import loop, streams
-from cluster_sim.engine.kinds import LuckKind, Purpose, RouterPolicy, SchedulingPolicy, Status
+from cluster_sim.engine.kinds import LuckKind, Part, Purpose, RouterPolicy, SchedulingPolicy, Status
 from cluster_sim.engine.rules import (
     Batching,
     Drafting,
@@ -123,6 +123,7 @@ def routing_of(
         np.ones(instances),
         np.arange(4) * instances,
         np.tile(np.arange(instances), 3),
+        int(Part.whole),
     )
 
 

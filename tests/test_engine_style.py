@@ -21,6 +21,7 @@ OWN_ARRAYS = {  # columns of World that are no table; the files that write them
     "preempted": {"preemption.py"},
     "scores": {"router.py"},
     "hits": {"router.py"},
+    "sent_to": {"router.py"},
 }
 NOT_COMPILED = {"gap_edges_s"}  # for those who read the histogram
 ORACLE_WORDS = {"Fate", "Luck", "fates", "luck", "stop_at"}

@@ -140,6 +140,7 @@ class TestRay(ExecutorContract):
         (ExecutorConfig(AUTO, address="local"), 1, SERIAL),
         (ExecutorConfig(SERIAL), 1000, SERIAL),
         (ExecutorConfig(RAY), 1, RAY),
+        (ExecutorConfig(AUTO, instances_per_host=4), 1, RAY),
     ],
 )
 def test_auto_takes_ray_for_several_pieces_or_a_given_address(

@@ -58,6 +58,14 @@ class RouterPolicy(IntEnum):
     class_aware = 9
 
 
+class Part(IntEnum):
+    """Which part of the cluster a world simulates."""
+
+    whole = 0
+    router = 1  # its instances are in other worlds
+    instances = 2  # some of them; its router is in another world
+
+
 class Action(IntEnum):
     """What the engine core of an instance does next."""
 

@@ -12,12 +12,13 @@ from cluster_sim.engine import router
 from cluster_sim.engine.aborts import abort_due
 from cluster_sim.engine.engine_core import UPDATE, next_action_s, receive, schedule_next, update_oldest
 from cluster_sim.engine.jit import entry, rule
-from cluster_sim.engine.kinds import Status
+from cluster_sim.engine.kinds import Part, Status
 from cluster_sim.engine.rules import Rules
 from cluster_sim.engine.state import World
 
 DONE = int(Status.done)
 STUCK = int(Status.stuck)
+ROUTER = int(Part.router)
 
 
 @entry
@@ -40,13 +41,18 @@ def run_until(world: World, rules: Rules, request: int, until_s: float) -> tuple
         while request < last and requests[request].arrival_s < window_end_s:
             router.dispatch(world, rules, request)
             request += 1
-    return request, advance_all(world, rules, until_s)
+    status = advance_all(world, rules, until_s)
+    if router.is_elsewhere(routing):
+        router.look_ahead(world, rules, request)
+    return request, status
 
 
 @rule
 def advance_all(world: World, rules: Rules, until_s: float) -> int:
-    """Run every instance up to `until_s`."""
+    """Run every instance of this world up to `until_s`."""
     status = DONE
+    if rules.routing.part == ROUTER:
+        return status
     for instance in range(world.lanes.shape[0]):
         ranks = rules.lockstep[instance]
         if ranks > 0 and advance(world, rules, instance, ranks, until_s) != DONE:

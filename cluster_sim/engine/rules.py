@@ -122,6 +122,7 @@ class Routing(NamedTuple):
     weights: Floats  # [instance] weighted
     class_start: Longs  # [class + 1] into class_instances
     class_instances: Longs  # class_aware: those that serve each class
+    part: int  # kinds.Part
 
 
 class Rules(NamedTuple):

@@ -14,14 +14,12 @@ class Progress:
         0         computed        known            known + drafts
         |============|--------------|- - - - - - - - - - -|
           KV exists      to compute    drafts to verify
-
-    Under async scheduling `placeholder` output tokens of steps in flight count as known.
     """
 
     known_tokens: Int32  # prompt and delivered output
     computed_tokens: Int32
     draft_tokens: Int32  # waiting to be verified
-    placeholder_tokens: Int32  # output expected from steps in flight
+    placeholder_tokens: Int32  # output expected from steps in flight under async scheduling; counts as known
     in_flight_tokens: Int32  # scheduled, output not processed yet
     stale_tokens: Int32  # in flight when the request was preempted
     blocks: Int32  # KV blocks held
@@ -195,6 +193,7 @@ class World(NamedTuple):
     kv: KvCache
     memory: Table[RouterMemory]  # [instance]
     scores: Longs  # [instance, its ranks as one] what routers.py compares
-    hits: Longs  # [instance, its ranks as one] tokens of the latest prompt in the prefix cache
+    hits: Longs  # [request modulo rows, instance, its ranks as one] tokens of the prompt in its prefix cache
+    sent_to: Ints  # [request] the engine core that the router chose; -1: none, or none of this world
     log: Table[LogRow]  # [request]
     tally: Tally
