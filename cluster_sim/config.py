@@ -32,9 +32,11 @@ __all__ = [
     "ExecutorConfig",
     "ExecutorKind",
     "HardwareConfig",
+    "InstanceConfig",
     "Method",
     "ModelConfig",
     "OutputConfig",
+    "OverrideConfig",
     "Quantization",
     "RatesAre",
     "Roofline",
@@ -125,13 +127,14 @@ class HardwareConfig:
 
 @dataclass
 class ClusterConfig:
-    """Instances of the engine, all alike."""
+    """Instances of the engine: all alike, but for `overrides`."""
 
     instances: int = MISSING
     tensor_parallel_size: int = MISSING
     data_parallel_size: int = MISSING  # ranks of an instance; those of an MoE model step together
     enable_expert_parallel: bool = MISSING  # whole experts on each GPU of an instance, not slices of all
     bundle: str | None = None  # name or path; None: the shipped one of model, hardware and TP
+    overrides: "list[OverrideConfig] | None" = None  # instances that differ; None: all are alike
 
 
 @dataclass
@@ -196,6 +199,26 @@ class SpeculationConfig:
     acceptance_by_class: dict[str, AcceptanceConfig] | None = None  # classes of the workload; else acceptance
     draft_cost: DraftCost = DraftCost.bundle
     draft_pass_s: float | None = None  # GPU time of a pass of the drafter; None: not given
+
+
+@dataclass
+class InstanceConfig:
+    """All that an instance can have of its own."""
+
+    tensor_parallel_size: int = MISSING
+    bundle: str | None = None  # as ClusterConfig's
+    hardware: HardwareConfig = MISSING
+    engine: EngineConfig = MISSING
+    speculation: SpeculationConfig = MISSING
+
+
+@dataclass
+class OverrideConfig:
+    """Some instances, and what they have of their own."""
+
+    instances: list[int] = MISSING  # counted from 0
+    set: dict[str, Any] | None = None  # keys and options, as a sweep's arms have; read into the next
+    resolved: InstanceConfig | None = None  # what they are then; None only where `set` says it
 
 
 @dataclass

@@ -19,6 +19,7 @@ from cluster_sim.bundle import format as bundle_format
 from cluster_sim.comparison import compare_arms
 from cluster_sim.compose import Composer
 from cluster_sim.config import Config, ExecutorConfig, SweepConfig
+from cluster_sim.errors import naming
 from cluster_sim.executors import open_executor
 from cluster_sim.files import MANIFEST, SUMMARY, default_dir, open_directory, write_json, write_yaml
 from cluster_sim.flips import flips_of, kind_of, optima_of
@@ -29,7 +30,7 @@ from cluster_sim.report.console import announce_compilation, say, show, width
 from cluster_sim.report.crossover import sweep_view
 from cluster_sim.report.progress import progress
 from cluster_sim.run import digest_of, warm_up
-from cluster_sim.trial import Ended, Trial, naming, place_of, run_trial
+from cluster_sim.trial import Ended, Trial, place_of, run_trial
 from cluster_sim.trials import Row, TrialWriter, open_trials
 
 
