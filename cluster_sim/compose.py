@@ -159,6 +159,8 @@ def _as_dataclasses(config: DictConfig) -> Config:
     except MissingMandatoryValue as error:
         missing = sorted(OmegaConf.missing_keys(config))
         remedy = f"Set {missing[0]}=VALUE, or choose an option of the group that does."
+        if "[" in missing[0]:
+            remedy = "Give it in that entry of the list."
         rule = "every mandatory key must have a value"
         raise UserError(rule, f"none for {', '.join(missing)}", missing[0], remedy) from error
     except OmegaConfBaseException as error:
@@ -196,6 +198,11 @@ def _is_of_speculation(key: str) -> bool:
     return key.startswith("speculation.") or key in {f"engine.{flag}" for flag in ENGINE_FLAGS}
 
 
+def _starts_at_the_top(key: str) -> bool:
+    """False: it starts at an entry of a list."""
+    return key.partition(".")[0] in Config.__dataclass_fields__
+
+
 def _reworded(error: Exception) -> UserError:
     """One line for what Hydra, OmegaConf or YAML found wrong in a configuration file."""
     if isinstance(error, yaml.MarkedYAMLError) and error.problem_mark is not None:
@@ -207,15 +214,12 @@ def _reworded(error: Exception) -> UserError:
     reason: BaseException = error.__cause__ or error.__context__ or error
     key = getattr(reason, "full_key", None)
     reason_line = str(reason).partition("\n")[0]
-    if key and "[" in key:  # inside a list, whose entries have no keys of their own
-        key = key.partition("[")[0]
-        return UserError(f"{key} must be {find_key(key).words}", reason_line, place, "Correct it.")
     if isinstance(reason, KeyValidationError):
         remedy = 'Quote it: yes, no, on and off are truth values in YAML, for example "off": {...}.'
         return UserError("a name must be text", reason_line, f"{place}: {key}", remedy)
     if isinstance(reason, ConfigKeyError | ConfigAttributeError) and key:
         return unknown_key(key, place)
-    if isinstance(reason, ValidationError) and key:
+    if isinstance(reason, ValidationError) and key and _starts_at_the_top(key):
         return UserError(f"{key} must be {find_key(key).words}", reason_line, place, "Correct the value.")
     got = " ".join([first, *others[:1]])
     remedy = "Correct it." if composing else f"Check the files of conf/ and {SEARCH_PATH}."
