@@ -68,14 +68,21 @@ def set_values(config: DictConfig, values: Mapping[str, object]) -> None:
 
 
 def _structured(place: Key, value: object) -> object:
-    """`value` with the entries of a mapping of dataclasses made such: OmegaConf makes none there."""
+    """`value` with the entries of a mapping or list of dataclasses made such: OmegaConf makes none there."""
+    if typing.get_origin(place.type) is list and isinstance(value, list):
+        (inner,) = typing.get_args(place.type)
+        return [_made(inner, entry) for entry in value]
     inner = typing.get_args(place.type)[1] if place.is_mapping else Any
     if not is_dataclass(inner) or not isinstance(value, Mapping):
         return value
-    return {
-        name: OmegaConf.merge(OmegaConf.structured(inner), entry) if isinstance(entry, Mapping) else entry
-        for name, entry in value.items()
-    }
+    return {name: _made(inner, entry) for name, entry in value.items()}
+
+
+def _made(kind: Any, entry: object) -> object:
+    """`entry` as `kind` where that is a dataclass and `entry` a mapping."""
+    if not is_dataclass(kind) or not isinstance(entry, Mapping):
+        return entry
+    return OmegaConf.merge(OmegaConf.structured(kind), entry)
 
 
 def _parent(config: DictConfig, key: str, value: object) -> DictConfig:

@@ -7,6 +7,7 @@ a copy, at a small part of a composition's cost and with the same result, since 
 import pickle
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import cast
 
@@ -27,10 +28,20 @@ from omegaconf.errors import (
 
 from cluster_sim.assign import set_values
 from cluster_sim.check import check
-from cluster_sim.config import Config, SweepConfig
+from cluster_sim.check_overrides import KEY as OVERRIDES
+from cluster_sim.check_overrides import check_alike, check_keys, check_overrides
+from cluster_sim.config import Config, OverrideConfig, SweepConfig
 from cluster_sim.engine_defaults import resolve_engine
-from cluster_sim.errors import UserError
-from cluster_sim.overrides import ADDED_GROUPS, COMMAND_LINE, SEARCH_PATH, parse_overrides, split_changes
+from cluster_sim.errors import UserError, naming
+from cluster_sim.instances import config_of, own_of
+from cluster_sim.overrides import (
+    ADDED_GROUPS,
+    COMMAND_LINE,
+    SEARCH_PATH,
+    Overrides,
+    parse_overrides,
+    split_changes,
+)
 from cluster_sim.paths import conf_dir
 from cluster_sim.schema import find_key, unknown_key
 from cluster_sim.speculation.trtllm import with_vllm_schedule
@@ -61,7 +72,7 @@ class Composer:
     def __init__(self, arguments: Sequence[str]) -> None:
         self._overrides = parse_overrides(arguments)
         self._composed: dict[tuple[tuple[str, str], ...], bytes] = {}
-        self.config = _finish(self._composed_with({}))
+        self.config = self._finished([])
         if self.config.sweep is not None:
             given = {**self._overrides.groups, **self._overrides.values}
             asked = {key: value for key, value in given.items() if key not in self._overrides.implied}
@@ -76,11 +87,44 @@ class Composer:
         Raises:
             UserError: anything wrong with it.
         """
-        asked = split_changes(changes, self._overrides.search_path)
-        config = self._composed_with(asked.groups)
-        config.sweep = None
-        set_values(config, asked.values)
-        return _finish(config)
+        return self._finished([split_changes(changes, self._overrides.search_path)])
+
+    def _finished(self, layers: Sequence[Overrides]) -> Config:
+        """The command line with `layers` on top, checked, with what instances have of their own resolved."""
+        config = _as_dataclasses(self._with(layers))
+        check(config)
+        entries = config.cluster.overrides
+        if entries is None:
+            return config
+        check_overrides(entries, config.cluster.instances)
+        resolved = []
+        for number, entry in enumerate(entries):
+            with naming(f"{OVERRIDES}[{number}]"):
+                resolved.append(self._resolved(entry, layers))
+                check_alike(config, resolved[-1])
+                check(config_of(config, resolved[-1]))
+        return replace(config, cluster=replace(config.cluster, overrides=resolved))
+
+    def _resolved(self, entry: OverrideConfig, layers: Sequence[Overrides]) -> OverrideConfig:
+        """`entry` with what its keys mean on top of the command line and `layers`."""
+        if not entry.set:
+            return entry
+        check_keys(entry.set)
+        asked = split_changes(entry.set, self._overrides.search_path)
+        own = own_of(_as_dataclasses(self._with([*layers, asked])))
+        return OverrideConfig(entry.instances, None, own)
+
+    def _with(self, layers: Sequence[Overrides]) -> DictConfig:
+        """The command line with `layers` on top: each one's groups, then each one's values, in turn."""
+        config = self._composed_with(
+            {group: option for one in layers for group, option in one.groups.items()}
+        )
+        if layers:
+            config.sweep = None
+        for number, one in enumerate(layers, 1):
+            turned_off = any(_turns_off(later.groups) for later in layers[number:])
+            set_values(config, _without_speculation(one.values) if turned_off else one.values)
+        return config
 
     def _composed_with(self, chosen: Mapping[str, str]) -> DictConfig:
         """A copy of the command line's configuration with the group options `chosen` instead of its own."""
@@ -88,9 +132,7 @@ class Composer:
         if choice not in self._composed:
             config = _compose_groups({**self._overrides.groups, **chosen}, self._overrides.search_path)
             values = self._overrides.values
-            if _turns_off(chosen):
-                values = {key: value for key, value in values.items() if not _is_of_speculation(key)}
-            set_values(config, values)
+            set_values(config, _without_speculation(values) if _turns_off(chosen) else values)
             self._composed[choice] = pickle.dumps(config)  # loads is six times as fast as DictConfig.copy()
         return cast(DictConfig, pickle.loads(self._composed[choice]))
 
@@ -111,19 +153,20 @@ def _compose_groups(groups: Mapping[str, str], search_path: Sequence[Path]) -> D
     return config
 
 
-def _finish(config: DictConfig) -> Config:
+def _as_dataclasses(config: DictConfig) -> Config:
     try:
         finished = cast(Config, OmegaConf.to_object(config))
     except MissingMandatoryValue as error:
         missing = sorted(OmegaConf.missing_keys(config))
         remedy = f"Set {missing[0]}=VALUE, or choose an option of the group that does."
+        if "[" in missing[0]:
+            remedy = "Give it in that entry of the list."
         rule = "every mandatory key must have a value"
         raise UserError(rule, f"none for {', '.join(missing)}", missing[0], remedy) from error
     except OmegaConfBaseException as error:
         raise _reworded(error) from error
     engine = resolve_engine(finished.engine, finished.model, finished.hardware)
     finished.speculation = with_vllm_schedule(finished.speculation, int(engine.max_num_seqs or 0))
-    check(finished)
     return finished
 
 
@@ -146,9 +189,18 @@ def _turns_off(chosen: Mapping[str, object]) -> bool:
     return chosen.get("speculation") == "none"
 
 
+def _without_speculation(values: Mapping[str, object]) -> dict[str, object]:
+    return {key: value for key, value in values.items() if not _is_of_speculation(key)}
+
+
 def _is_of_speculation(key: str) -> bool:
     """Whether vLLM has it in --speculative-config."""
     return key.startswith("speculation.") or key in {f"engine.{flag}" for flag in ENGINE_FLAGS}
+
+
+def _starts_at_the_top(key: str) -> bool:
+    """False: it starts at an entry of a list."""
+    return key.partition(".")[0] in Config.__dataclass_fields__
 
 
 def _reworded(error: Exception) -> UserError:
@@ -167,7 +219,7 @@ def _reworded(error: Exception) -> UserError:
         return UserError("a name must be text", reason_line, f"{place}: {key}", remedy)
     if isinstance(reason, ConfigKeyError | ConfigAttributeError) and key:
         return unknown_key(key, place)
-    if isinstance(reason, ValidationError) and key:
+    if isinstance(reason, ValidationError) and key and _starts_at_the_top(key):
         return UserError(f"{key} must be {find_key(key).words}", reason_line, place, "Correct the value.")
     got = " ".join([first, *others[:1]])
     remedy = "Correct it." if composing else f"Check the files of conf/ and {SEARCH_PATH}."

@@ -20,6 +20,7 @@ from typing import Any
 import numpy as np
 
 from cluster_sim.config import Config, Method
+from cluster_sim.instances import kinds_of
 from cluster_sim.optimum import Optimum, optimum_of, paying
 from cluster_sim.trial import Trial
 from cluster_sim.trials import Row
@@ -58,15 +59,17 @@ def flips_of(comparison: Mapping[str, Any], baseline: str, optima: Optima) -> di
 def optima_of(trials: Sequence[Trial], rows: Sequence[Row], baseline: str, axis: str | None) -> Optima:
     """What the tables say of each arm where only `axis` and the seed vary; `rows` are those of the `trials`.
 
-    None where the baseline drafts, or for more than MOST_KINDS different configurations.
+    None where the baseline drafts, for an arm whose instances differ, or for more than MOST_KINDS different
+    configurations.
     """
     if axis is None or any(trial.arm == baseline and _drafts(trial.config) for trial in trials):
         return {}
     arms: dict[str, dict[tuple[object, ...], Config]] = {}
     for trial, row in zip(trials, rows, strict=True):
-        if _drafts(trial.config):
+        alike = kinds_of(trial.config)
+        if _drafts(trial.config) and len(alike) == 1:
             place = tuple(row[name] for name in trial.point if name != axis)
-            arms.setdefault(trial.arm, {}).setdefault(place, kind_of(trial.config))
+            arms.setdefault(trial.arm, {}).setdefault(place, kind_of(alike[0].config))
     kinds = {repr(config): config for places in arms.values() for config in places.values()}
     if len(kinds) > MOST_KINDS:
         return {}
@@ -117,7 +120,8 @@ def _curve(entries: Entries) -> Curve:
 
 
 def _drafts(config: Config) -> bool:
-    return config.speculation.method is not Method.none
+    """Whether some instance does."""
+    return any(kind.config.speculation.method is not Method.none for kind in kinds_of(config))
 
 
 def _measured(points: Curve) -> Group:

@@ -13,6 +13,7 @@ from cluster_sim.config import Config, Method, SpeculationConfig
 from cluster_sim.decode_time import Timing, decode_steps_s, loaded_steps_s
 from cluster_sim.drafting import as_vllm_runs_it, draft_length
 from cluster_sim.engine.tables import Floats, Longs
+from cluster_sim.instances import kinds_of, with_each
 from cluster_sim.speculation.schedule import dense_lookup, describe
 from cluster_sim.traffic import Traffic, traffic
 
@@ -83,6 +84,16 @@ def resolved(config: Config) -> Config:
     Raises:
         UserError: the configuration, its bundle or its trace is wrong, or does not fit.
     """
+    return with_each(config, _with_own_schedule)
+
+
+def wants_schedule(config: Config) -> bool:
+    """Whether some instance asks for the schedule found here."""
+    kinds = kinds_of(config)
+    return any(kind.config.speculation.num_speculative_tokens_per_batch_size == AUTO for kind in kinds)
+
+
+def _with_own_schedule(config: Config) -> Config:
     if config.speculation.num_speculative_tokens_per_batch_size != AUTO:
         return config
     found = optimum_of(_with_schedule(config, None))

@@ -26,7 +26,9 @@ from cluster_sim.files import (
     write_parquet,
     write_yaml,
 )
+from cluster_sim.instances import kinds_of
 from cluster_sim.manifest import manifest
+from cluster_sim.run_kinds import RunKind
 from cluster_sim.traffic import Traffic
 from cluster_sim.trials import trial_row, write_trials
 
@@ -43,8 +45,8 @@ class Run:
     tally: Tally
     usable_blocks: Longs  # [instance * ranks + rank] KV blocks that requests can hold, as the rows of tally
     class_names: tuple[str, ...]  # [workload class]
-    traffic: Traffic
-    memory_bytes: dict[str, int]  # part of device memory -> size
+    traffic: Traffic  # as the first instance serves it
+    memory_bytes: dict[str, int]  # part of device memory -> size; empty where instances differ
     bundle_name: str
     bundle_digest: str
     workload_source: str
@@ -54,6 +56,7 @@ class Run:
     warnings: tuple[str, ...]
     engine_wall_s: float  # inside the compiled engine
     wall_s: float  # the whole simulation, building included
+    kinds: tuple[RunKind, ...] = ()  # of instances, by their first one
 
 
 @dataclass(frozen=True)
@@ -132,6 +135,8 @@ def request_table(run: Run) -> pa.Table:
 def run_manifest(run: Run) -> dict[str, Any]:
     """The manifest of one simulation."""
     inputs = {"bundle": run.bundle_digest, "workload": run.workload_digest}
+    if len(run.kinds) > 1:
+        inputs |= {f"bundle {one.bundle_name}": one.bundle_digest for one in run.kinds}
     sources = {
         "bundle": run.bundle_name,
         "workload": run.workload_source,
@@ -154,7 +159,8 @@ def write_run(run: Run, summary: Mapping[str, Any], directory: Path) -> None:
     open_directory(directory, about["identity"])
     write_yaml(directory / MANIFEST, about)
     write_parquet(directory / REQUESTS / "trial-00000.parquet", request_table(run))
-    write_trials(directory, [trial_row(0, run.config.speculation.method.name, {}, run.config.seed, summary)])
+    methods = dict.fromkeys(kind.config.speculation.method.name for kind in kinds_of(run.config))
+    write_trials(directory, [trial_row(0, " and ".join(methods), {}, run.config.seed, summary)])
     write_json(directory / SUMMARY, summary)
 
 

@@ -3,23 +3,20 @@
 import hashlib
 import math
 import time
-from collections.abc import Callable
-from dataclasses import replace
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from cluster_sim.build import build, bundle_directory
-from cluster_sim.bundle import format as bundle_format
+from cluster_sim.build import build
 from cluster_sim.config import Config
-from cluster_sim.drafting import cost_words, draft_length
 from cluster_sim.engine import loop, router
 from cluster_sim.engine.kinds import Status
 from cluster_sim.engine.rules import Rules
 from cluster_sim.engine.state import World
-from cluster_sim.luck import acceptance_source
+from cluster_sim.instances import with_each
 from cluster_sim.optimum import resolved
 from cluster_sim.results import Run
-from cluster_sim.traffic import traffic
+from cluster_sim.run_kinds import of_all, run_kinds, with_vllm_limits
 from cluster_sim.workload import Workload
 from cluster_sim.world import columns, new_world
 
@@ -44,25 +41,32 @@ def simulate(config: Config, report: Progress | None = None, run: Drive = drive_
     config = resolved(config)
     built = build(config)
     world, engine_wall_s = run(built.rules, report)
+    kinds = run_kinds(built)
     return Run(
-        config=replace(config, engine=built.engine),
+        config=with_each(config, with_vllm_limits),
         requests=columns(built.rules.workload.requests),
         log=columns(world.log),
         tally=world.tally._replace(totals=columns(world.tally.totals)),
         usable_blocks=built.rules.batching["num_gpu_blocks"] - 1,
         class_names=built.workload.class_names,
-        traffic=traffic(built.rules, draft_length(config)),
-        memory_bytes={part: size for part, size in built.memory.as_dict().items() if part.endswith("_bytes")},
-        bundle_name=built.bundle.name,
-        bundle_digest=bundle_format.digest(bundle_directory(config)),
+        traffic=kinds[0].traffic,
+        memory_bytes=kinds[0].memory_bytes if len(kinds) == 1 else {},
+        bundle_name="; ".join(dict.fromkeys(one.bundle_name for one in kinds)),
+        bundle_digest=of_all_digests([one.bundle_digest for one in kinds]),
         workload_source=built.workload.source,
         workload_digest=digest_of(built.workload),
-        acceptance_source=acceptance_source(config),
-        draft_cost=cost_words(config, built.bundle),
+        acceptance_source=of_all((one.kind.words, one.acceptance_source) for one in kinds),
+        draft_cost=of_all((one.kind.words, one.draft_cost) for one in kinds),
         warnings=built.warnings,
         engine_wall_s=engine_wall_s,
         wall_s=time.perf_counter() - started,
+        kinds=kinds,
     )
+
+
+def of_all_digests(digests: Sequence[str]) -> str:
+    """The digest that all of `digests` are, else one of all of them."""
+    return digests[0] if len(set(digests)) == 1 else hashlib.sha256("".join(digests).encode()).hexdigest()
 
 
 def digest_of(workload: Workload) -> str:

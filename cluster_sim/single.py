@@ -1,7 +1,7 @@
 """One simulation from a checked configuration to results on disk."""
 
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +11,7 @@ from cluster_sim.files import default_dir
 from cluster_sim.optimum import optimum_of, summary_of
 from cluster_sim.results import Run, write_run
 from cluster_sim.run import Progress, simulate
+from cluster_sim.run_kinds import RunKind
 from cluster_sim.summary import summarise
 
 
@@ -30,8 +31,19 @@ def run_single(config: Config, report: Progress) -> Single:
         UserError: the configuration, its bundle or its trace is wrong, or the directory cannot be written.
     """
     run = simulate(config, report, drive_of(config.executor))
-    optimum = optimum_of(replace(config, speculation=run.config.speculation), run.traffic)
-    summary = {**summarise(run), "optimum": None if optimum is None else summary_of(optimum)}
+    summary = _with_optima(summarise(run), run.kinds)
     directory = Path(config.output.dir) if config.output.dir else default_dir("single")
     write_run(run, summary, directory)
     return Single(run, summary, directory)
+
+
+def _with_optima(summary: Mapping[str, Any], kinds: Sequence[RunKind]) -> dict[str, Any]:
+    """`summary` with what the step-time tables say; where instances differ, of each kind by itself."""
+    found = {}
+    for one in kinds:
+        optimum = optimum_of(one.kind.config, one.traffic)
+        found[one.kind.name] = None if optimum is None else summary_of(optimum)
+    if len(kinds) == 1:
+        return {**summary, "optimum": found[kinds[0].kind.name]}
+    parts = {name: {**part, "optimum": found[name]} for name, part in summary["by_instance_kind"].items()}
+    return {**summary, "optimum": None, "by_instance_kind": parts}

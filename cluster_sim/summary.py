@@ -7,6 +7,7 @@ value that does not exist, such as the TPOT of no request, is None (null in JSON
 
 import resource
 import sys
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -25,6 +26,7 @@ PERCENTILES = (50, 90, 95, 99)
 def summarise(run: Run) -> dict[str, Any]:
     """All of summary.json for one simulation: plain numbers, lists and dictionaries."""
     duration_s = simulated_s(run)
+    span_s = max(duration_s, float(run.tally.totals["clock_s"].max() - run.requests["arrival_s"].min()))
     everyone = np.ones(len(run.log["outcome"]), np.bool_)
     growth = growth_of_queue(run)
     verified = run.tally.verified.sum(axis=(0, 1))
@@ -39,7 +41,8 @@ def summarise(run: Run) -> dict[str, Any]:
         "acceptance_by_draft_length": acceptance_by_draft_length(verified),
         "vllm_counters": vllm_counters(verified),
         **_steps(run),
-        **_use_of_instances(run, duration_s),
+        **_use_of_instances(run, span_s),
+        **_by_instance_kind(run, duration_s, span_s),
         "memory_bytes": dict(run.memory_bytes),
         "saturated": growth.is_saturated,
         "queue_growth": {"requests": growth.requests, "share_of_arrivals": growth.share_of_arrivals},
@@ -191,13 +194,37 @@ def _steps(run: Run) -> dict[str, Any]:
     }
 
 
-def _use_of_instances(run: Run, duration_s: float) -> dict[str, Any]:
+def _by_instance_kind(run: Run, duration_s: float, span_s: float) -> dict[str, Any]:
+    """Where instances differ, the same for each kind, by its instances; nothing where all are alike.
+
+    Requests are those that an instance of the kind admitted: those that none did are in no part.
+    """
+    ranks, parts = run.config.cluster.data_parallel_size, {}
+    for one in run.kinds if len(run.kinds) > 1 else ():
+        rows = np.add.outer(np.multiply(one.kind.instances, ranks), np.arange(ranks)).ravel()
+        tally = run.tally._replace(**{name: table[rows] for name, table in run.tally._asdict().items()})
+        part = replace(run, tally=tally, usable_blocks=run.usable_blocks[rows])
+        parts[one.kind.name] = {
+            "instances": len(one.kind.instances),
+            **of_requests(run, np.isin(run.log["instance"], rows), duration_s),
+            **acceptance(tally.verified.sum(axis=(0, 1))),
+            **_steps(part),
+            **_use_of_instances(part, span_s),
+            "num_gpu_blocks": one.num_gpu_blocks,
+            "memory_bytes": dict(one.memory_bytes),
+            "bundle": one.bundle_name,
+            "acceptance_source": one.acceptance_source,
+            "draft_cost": one.draft_cost,
+        }
+    return {"by_instance_kind": parts} if parts else {}
+
+
+def _use_of_instances(run: Run, span_s: float) -> dict[str, Any]:
     """Shares of KV memory and of time, over all ranks of all instances, until the last step has ended.
 
     A rank that keeps another one company in lockstep, without work of its own, is idle.
     """
     totals = run.tally.totals
-    span_s = max(duration_s, float(totals["clock_s"].max() - run.requests["arrival_s"].min()))
     if span_s <= 0.0:
         return {
             "kv_usage": {"mean": 0.0, "max": 0.0},

@@ -19,17 +19,19 @@ from cluster_sim.bundle import format as bundle_format
 from cluster_sim.comparison import compare_arms
 from cluster_sim.compose import Composer
 from cluster_sim.config import Config, ExecutorConfig, SweepConfig
+from cluster_sim.errors import naming
 from cluster_sim.executors import open_executor
 from cluster_sim.files import MANIFEST, SUMMARY, default_dir, open_directory, write_json, write_yaml
 from cluster_sim.flips import flips_of, kind_of, optima_of
+from cluster_sim.instances import with_each
 from cluster_sim.luck import acceptance_source
 from cluster_sim.manifest import manifest, plain
-from cluster_sim.optimum import AUTO, resolved
+from cluster_sim.optimum import resolved, wants_schedule
 from cluster_sim.report.console import announce_compilation, say, show, width
 from cluster_sim.report.crossover import sweep_view
 from cluster_sim.report.progress import progress
 from cluster_sim.run import digest_of, warm_up
-from cluster_sim.trial import Ended, Trial, naming, place_of, run_trial
+from cluster_sim.trial import Ended, Trial, place_of, run_trial
 from cluster_sim.trials import Row, TrialWriter, open_trials
 
 
@@ -39,6 +41,10 @@ class Inputs:
 
     digests: dict[str, str] = field(default_factory=dict)  # kind and name -> hexadecimal
     sources: dict[str, set[str]] = field(default_factory=dict)  # kind -> each once
+
+    def add(self, kind: str, source: str) -> None:
+        """Name a source, if it is not yet."""
+        self.sources.setdefault(kind, set()).add(source)
 
 
 def run_sweep(config: Config, overrides: Sequence[str]) -> int:
@@ -108,44 +114,50 @@ def check_inputs(trials: Sequence[Trial]) -> Inputs:
     for trial in kinds.values():
         with naming(place_of(trial.arm, trial.point)):
             built = build(trial.config)
-        digest = bundle_format.digest(bundle_directory(trial.config))
-        inputs.digests[f"bundle {built.bundle.name}"] = digest
         workloads.add(digest_of(built.workload))
-        for kind, source in (
-            ("bundle", built.bundle.name),
-            ("workload", trial.config.workload.trace or "drawn"),
-            ("acceptance", acceptance_source(trial.config)),
-            ("draft_cost", trial.config.speculation.draft_cost.name),
-        ):
-            inputs.sources.setdefault(kind, set()).add(source)
-        schedule = trial.config.speculation.num_speculative_tokens_per_batch_size
-        if schedule is not None:
-            inputs.sources.setdefault("schedule", set()).add(f"{trial.arm}: {plain(schedule)}")
+        inputs.add("workload", trial.config.workload.trace or "drawn")
+        for one in built.kinds:
+            _add_inputs(inputs, one.kind.config, one.bundle.name, trial.arm)
     inputs.digests["workloads"] = hashlib.sha256("".join(sorted(workloads)).encode()).hexdigest()
     return inputs
 
 
+def _add_inputs(inputs: Inputs, config: Config, bundle: str, arm: str) -> None:
+    """What the instances of one kind read, in a trial of `arm`."""
+    inputs.digests[f"bundle {bundle}"] = bundle_format.digest(bundle_directory(config))
+    inputs.add("bundle", bundle)
+    inputs.add("acceptance", acceptance_source(config))
+    inputs.add("draft_cost", config.speculation.draft_cost.name)
+    schedule = config.speculation.num_speculative_tokens_per_batch_size
+    if schedule is not None:
+        inputs.add("schedule", f"{arm}: {plain(schedule)}")
+
+
 def _with_schedule(config: Config, known: dict[str, Config]) -> Config:
     """`config` with the tables' own schedule where it asks for it; `known` keeps one for every kind."""
-    if config.speculation.num_speculative_tokens_per_batch_size != AUTO:
+    if not wants_schedule(config):
         return config
     kind = kind_of(config)
     found = known.setdefault(repr(kind), kind)
     if found is kind:
         found = known[repr(kind)] = resolved(kind)
-    return replace(config, speculation=found.speculation)
+    return replace(config, speculation=found.speculation, cluster=found.cluster)
 
 
 def _with_whole_paths(config: Config) -> Config:
     """The same files named from the root: a worker process may have another working directory."""
-    trace, bundle = config.workload.trace, config.cluster.bundle
+    trace = config.workload.trace
     if trace is not None:
         whole = str(Path(trace).expanduser().absolute())
         config = replace(config, workload=replace(config.workload, trace=whole))
-    if bundle is not None and not bundle_directory(config).is_absolute():
-        whole = str(bundle_directory(config).absolute())
-        config = replace(config, cluster=replace(config.cluster, bundle=whole))
-    return config
+    return with_each(config, _with_whole_bundle)
+
+
+def _with_whole_bundle(config: Config) -> Config:
+    if config.cluster.bundle is None or bundle_directory(config).is_absolute():
+        return config
+    whole = str(bundle_directory(config).absolute())
+    return replace(config, cluster=replace(config.cluster, bundle=whole))
 
 
 def _run_missing(

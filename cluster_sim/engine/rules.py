@@ -50,7 +50,7 @@ class Luck(NamedTuple):
     request_levels: int  # equally likely levels of ease between requests
     run_levels: int  # and between the runs of a request's output
     run_tokens: int  # output tokens of a run
-    conditional: Floats  # [class, level, draft length, position] P(accepted | all before it accepted)
+    conditional: Floats  # [profile, level, draft length, position] P(accepted | all before it accepted)
     draws: Ints  # drafts the target would accept: recorded at each verification; walked at each output token
     proposals: Ints  # recorded: drafts proposed at a request's 1st, 2nd, .. proposal, cycled
 
@@ -84,6 +84,7 @@ class Drafting:
     """Speculation settings of one instance."""
 
     num_speculative_tokens: Int64  # 0: no speculation
+    first_profile: Int64  # into Luck.conditional: that of the first class on this instance
     slots_per_request: Int64  # extra input slots of the drafter
     is_dynamic: Flag  # a schedule by batch size: no padded admission
     may_skip: Flag  # the V2 runner skips drafting when no scheduled request can use it

@@ -8,8 +8,9 @@ from rich.console import Console, Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from cluster_sim.config import Method, SloConfig
-from cluster_sim.engine_defaults import resolve_speculation
+from cluster_sim.config import SloConfig
+from cluster_sim.instances import kinds_of
+from cluster_sim.report.kinds import cluster_words, kinds_table
 from cluster_sim.report.optimum import tables_words
 from cluster_sim.report.words import GIB, figures, percent, seconds, slo_limits
 from cluster_sim.results import Run
@@ -40,19 +41,7 @@ def header_of(run: Run) -> str:
 
 def cluster_of(run: Run) -> str:
     """The model, what serves it, and how it drafts."""
-    config = run.config
-    ranks = config.cluster.data_parallel_size
-    gpus = config.cluster.tensor_parallel_size * ranks
-    instance = config.hardware.name if gpus == 1 else f"{gpus} x {config.hardware.name}"
-    instance += f" in {ranks} ranks" if ranks > 1 else ""
-    drafter = "no speculation"
-    if config.speculation.method is not Method.none:
-        speculation = resolve_speculation(config.speculation, config.cluster, config.engine)
-        by_size = speculation.num_speculative_tokens_per_batch_size
-        length = f"K={config.speculation.num_speculative_tokens}"
-        drafter = f"{config.speculation.method.name} {length if by_size is None else 'with a schedule'}"
-    instances = f"{config.cluster.instances} instance{'s' * (config.cluster.instances != 1)}"
-    return f"{config.model.name}, {instances} of {instance}, {drafter}"
+    return cluster_words(run.config.model.name, kinds_of(run.config))
 
 
 def run_view(summary: Mapping[str, Any], header: str, slo: SloConfig) -> RenderableType:
@@ -61,6 +50,7 @@ def run_view(summary: Mapping[str, Any], header: str, slo: SloConfig) -> Rendera
         Text(header, style="bold"),
         Text(_outcome(summary)),
         _latency_table(summary),
+        *([kinds_table(summary["by_instance_kind"])] if "by_instance_kind" in summary else []),
         _facts(dict(_fact_lines(summary, slo))),
         *[Text(f"warning: {line}", style="yellow") for line in _warnings(summary)],
     )
@@ -113,8 +103,9 @@ def _fact_lines(summary: Mapping[str, Any], slo: SloConfig) -> Iterator[tuple[st
     if summary["acceptance_length"] is not None:
         yield "acceptance", summary["acceptance_source"]
         yield "chunks", _chunks(summary)
-    if summary.get("optimum"):
-        yield "tables", tables_words(summary["optimum"])
+    for words, part in _of_one_instance(summary):
+        if part.get("optimum"):
+            yield f"tables{words}", tables_words(part["optimum"])
     shares = summary["time_share"]
     yield (
         "time",
@@ -133,7 +124,16 @@ def _fact_lines(summary: Mapping[str, Any], slo: SloConfig) -> Iterator[tuple[st
         f"{percent(usage['mean'])} used (at most {percent(usage['max'])}), "
         f"{summary['preemptions']:,} preemptions",
     )
-    yield "GPU memory", _memory(summary["memory_bytes"])
+    for words, part in _of_one_instance(summary):
+        yield f"GPU memory{words}", _memory(part["memory_bytes"])
+
+
+def _of_one_instance(summary: Mapping[str, Any]) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    """What is said of each kind of instance, and which these are; of all at once where they are alike."""
+    if "by_instance_kind" not in summary:
+        yield "", summary
+    for name, part in summary.get("by_instance_kind", {}).items():
+        yield f" of {name}", part
 
 
 def _speculation(summary: Mapping[str, Any]) -> str:
