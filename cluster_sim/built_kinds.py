@@ -20,7 +20,7 @@ from cluster_sim.engine.rules import Rules
 from cluster_sim.engine.tables import Longs
 from cluster_sim.errors import UserError, naming
 from cluster_sim.instances import InstanceKind
-from cluster_sim.luck import Profiles, profile_warnings
+from cluster_sim.luck import Profiles, check_profile, profile_warnings
 from cluster_sim.rejections import rejections, tokens_ahead
 from cluster_sim.speculation.requirements import Requirements
 from cluster_sim.speculation.vllm_config import warnings_of
@@ -93,8 +93,12 @@ def check_go_together(config: Config, kinds: Sequence[BuiltKind], workload: Work
     """Raise where the same request would be another one for another instance.
 
     Raises:
-        UserError: its blocks would have other keys in the prefix cache, or it would end at another length.
+        UserError: its blocks would have other keys in the prefix cache, or it would end at another length; or
+            an acceptance profile is wrong.
     """
+    for one in kinds:
+        with named(config, one.kind):
+            _check_profiles(config, one, workload)
     lookaheads = _hash_lookaheads(kinds)
     if len(lookaheads) > 1 and len(workload.content_ids):
         rule = (
@@ -138,6 +142,13 @@ def warnings_about(one: BuiltKind, lookup: Longs, workload: Workload) -> tuple[s
     idle = warnings_of(one.setting.config.speculation.vllm_config)
     stand_ins = profile_warnings(one.profiles, np.unique(lookup).tolist())
     return (*idle, *one.setting.warnings, *workload.warnings, *one.arrays.warnings, *stand_ins)
+
+
+def _check_profiles(config: Config, one: BuiltKind, workload: Workload) -> None:
+    """Where instances differ: of like ones build_luck says the same."""
+    if config.cluster.overrides is not None:
+        for profile in one.profiles.by_class(workload.class_names):
+            check_profile(profile, one.draft_length)
 
 
 def _hash_lookaheads(kinds: Sequence[BuiltKind]) -> set[int]:

@@ -146,7 +146,12 @@ def acceptance_source(config: Config) -> str:
     return "; ".join([profiles.general.source, *of_class])
 
 
-def _check(profile: Profile, max_draft_length: int) -> None:
+def check_profile(profile: Profile, max_draft_length: int) -> None:
+    """Raise where build_luck would for this profile.
+
+    Raises:
+        UserError: it does not reach `max_draft_length`, or cannot be spread, or its file is wrong.
+    """
     if profile.config.policy is AcceptancePolicy.trace:
         accepted_lengths.read(profile.config.file, profile.config.series, profile.key)
     else:

@@ -6,6 +6,7 @@ from typing import cast
 
 import pytest
 import yaml
+from example_bundle import written
 from mixing import (
     ROUND_ROBIN,
     SCHEDULE,
@@ -18,6 +19,7 @@ from mixing import (
 )
 from omegaconf import OmegaConf
 from sweeping import swept
+from test_sweep import planned
 
 from cluster_sim.compose import Composer, compose, to_yaml
 from cluster_sim.config import Config, Method
@@ -68,6 +70,18 @@ def test_recorded_lengths_are_walked_by_all_instances_that_draft(tmp_path: Path)
     mixed = run(*ROUND_ROBIN, overrides(f"[0] {walk}", "[1] speculation: none"))
     assert mixed.log["drafted_tokens"][::2].all()
     assert not mixed.log["drafted_tokens"][1::2].any()
+
+
+def test_a_profile_reaches_as_far_as_its_own_instances_draft() -> None:
+    rates = "speculation.acceptance={policy: per_position, rates: [0.8, 0.5, 0.4], rates_are: marginal}"
+    decay = "speculation.acceptance: {policy: decay, rate: 0.6}"
+    deeper = "speculation.num_speculative_tokens: 6"
+    mixed = run(*ROUND_ROBIN, rates, overrides(f"[1] {deeper}, {decay}"))
+    assert mixed.log["drafted_tokens"].all()
+    assert error_of(*ROUND_ROBIN, rates, overrides(f"[1] {deeper}")) == (
+        "a draft of 4 tokens needs 4 rates, one per position, but got 3 (speculation.acceptance.rates; "
+        "instance 1). Add 1 more, or draft at most 3 tokens."
+    )
 
 
 def test_runs_of_ease_are_equally_long_on_all_instances() -> None:
@@ -134,6 +148,28 @@ def test_a_sweep_compares_a_mixed_cluster_with_others(tmp_path: Path) -> None:
     assert {"bundle llama-3.1-8b-h100-tp1", "bundle llama-3.1-8b-a100-tp1"} <= manifest["digests"].keys()
     flips = json.loads((tmp_path / "summary.json").read_text())["flips"]
     assert all(group["tables_pay_at"] is None for group in flips["mixed"])
+
+
+def test_trials_carry_whole_paths_and_schedules_of_every_kind(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A worker process has another working directory, and finds no schedule by itself."""
+    monkeypatch.chdir(written(tmp_path / "mine").parent)
+    auto = "speculation.num_speculative_tokens_per_batch_size: auto"
+    trials = planned(
+        "+sweep=rate_curve",
+        "cluster.instances=2",
+        "workload.requests=20",
+        "sweep.seeds=[0]",
+        "sweep.axes.workload.request_rate=[4, 40]",
+        overrides(f"[1] speculation: eagle3, cluster.bundle: ./mine, {auto}"),
+    )
+    assert len(trials) == 4
+    for trial in trials:
+        shared, own = (kind.config for kind in kinds_of(trial.config))
+        assert own.cluster.bundle == str(tmp_path / "mine")
+        assert shared.cluster.bundle is None
+        assert isinstance(own.speculation.num_speculative_tokens_per_batch_size, list)
 
 
 def test_a_file_of_conf_can_hold_them(tmp_path: Path) -> None:
