@@ -104,11 +104,16 @@ BOUNDS = {
     "workload.requests": _count("the number of requests"),
     "workload.duration_s": _positive("the duration in s"),
     "workload.request_rate": _positive("the request rate in requests/s"),
+    "workload.warmup": Bound("the share of the time of arrivals", high=1, below=True),
+    "workload.cooldown": Bound("the share of the time of arrivals", high=1, below=True),
     "router.signal_interval_s": Bound("the router's interval in s"),
     "slo.ttft_s": _positive("the time to the first token in s"),
     "slo.tpot_s": _positive("the time per output token in s"),
     "slo.e2el_s": _positive("the time to the last token in s"),
     "slo.attainment": Bound("the share of requests that meet the SLO", above=True, high=1),
+    "sweep.search.low": _positive("the lowest value of a search"),
+    "sweep.search.high": _positive("the highest value of a search"),
+    "sweep.search.tolerance": Bound("the relative step of a search", low=1e-6, high=1),
     "executor.workers": _count("the number of workers"),
 }
 for _operation in (

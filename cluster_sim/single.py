@@ -6,6 +6,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from cluster_sim.batch_means import batch_means
 from cluster_sim.config import Config, ExecutorKind
 from cluster_sim.executors import chosen_kind, open_executor
 from cluster_sim.files import default_dir
@@ -36,7 +37,11 @@ def run_single(config: Config, report: Progress) -> Single:
     with open_executor(config.executor, 1) as executor:
         (run,) = executor.run(partial(simulate, report=report) if is_here else simulate, [config])
     optimum = optimum_of(replace(config, speculation=run.config.speculation), run.traffic)
-    summary = {**summarise(run), "optimum": None if optimum is None else summary_of(optimum)}
+    summary = {
+        **summarise(run),
+        "optimum": None if optimum is None else summary_of(optimum),
+        "batch_means": batch_means(run),
+    }
     directory = Path(config.output.dir) if config.output.dir else default_dir("single")
     write_run(run, summary, directory)
     return Single(run, summary, directory)
