@@ -74,7 +74,7 @@ def _doubts(means: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:
     ]
     if few:
         yield (
-            f"the intervals of {', '.join(few)} cover too seldom: their requests tell only as much as so many "
+            f"the intervals of {', '.join(few)} cover too seldom: their requests tell as much as so many "
             "independent ones"
         )
     if none:
