@@ -85,6 +85,10 @@ def _check_engine(config: Config) -> None:
 
 def _check_workload(config: Config) -> None:
     workload = config.workload
+    if workload.warmup + workload.cooldown >= 1:
+        rule = "warmup and cooldown must leave requests to measure: below 1 together"
+        got = f"{workload.warmup:g} and {workload.cooldown:g}"
+        _refuse(rule, got, "workload.warmup", "Lower one of them.")
     if workload.trace is not None:
         for key in ("prompt_tokens", "output_tokens"):
             if getattr(workload, key) is not None:

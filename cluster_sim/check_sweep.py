@@ -3,7 +3,7 @@
 import re
 from collections.abc import Iterable
 
-from cluster_sim.config import SweepConfig
+from cluster_sim.config import SearchConfig, SweepConfig
 from cluster_sim.errors import UserError
 from cluster_sim.paths import group_names
 from cluster_sim.schema import closest, find_key
@@ -42,11 +42,31 @@ def check_sweep(sweep: SweepConfig) -> None:
     for arm, changes in sweep.arms.items():
         for key in changes:
             _check_key(key, f"sweep.arms.{arm}")
+    _check_search(sweep, sweep.search)
     _check_list(sweep.seeds, "sweep.seeds")
     if min(sweep.seeds) < 0:
         raise UserError(
             "a seed must be at least 0", min(sweep.seeds), "sweep.seeds", "Leave out the negative ones."
         )
+
+
+def _check_search(sweep: SweepConfig, search: SearchConfig | None) -> None:
+    if search is None:
+        return
+    key, where = search.key, "sweep.search.key"
+    _check_key(key, where)
+    if key in group_names() or find_key(key, where).type is not float:
+        rule, remedy = "a search is for the highest value of a number", "Search workload.request_rate, say."
+        raise UserError(rule, key, where, remedy)
+    owners = [f"sweep.axes.{key}"] if key in sweep.axes else []
+    owners += [f"sweep.arms.{arm}" for arm, changes in sweep.arms.items() if key in changes]
+    if owners:
+        raise UserError(
+            "the key that is searched is no axis and no arm's", key, owners[0], "Leave it out there."
+        )
+    if search.low >= search.high:
+        got = f"low={search.low:g}, high={search.high:g}"
+        raise UserError("low < high must hold", got, "sweep.search", "Raise sweep.search.high.")
 
 
 def _check_key(key: str, where: str) -> None:

@@ -180,6 +180,9 @@ def _check_effect(asked: Mapping[str, object], sweep: SweepConfig) -> None:
         if key in sweep.axes:
             remedy = f"Write 'sweep.axes.{key}=[{value}]'."
             raise UserError("a sweep's axis sets this key in every trial", written, COMMAND_LINE, remedy)
+        if sweep.search is not None and key == sweep.search.key:
+            remedy = "Leave it out, or move sweep.search.low and sweep.search.high."
+            raise UserError("the sweep's search sets this key in every trial", written, COMMAND_LINE, remedy)
         if all(key in arm or (_turns_off(arm) and _is_of_speculation(key)) for arm in sweep.arms.values()):
             remedy = "Leave it out, or change sweep.arms."
             raise UserError("the sweep's arms set this key in every trial", written, COMMAND_LINE, remedy)

@@ -44,6 +44,7 @@ __all__ = [
     "RouterConfig",
     "RouterPolicy",
     "SchedulingPolicy",
+    "SearchConfig",
     "SloConfig",
     "SpeculationConfig",
     "SweepConfig",
@@ -158,6 +159,10 @@ class WorkloadConfig:
     output_tokens: Any = None  # None only with a trace
     ignore_eos: bool = True  # output_tokens is max_tokens; False: a stop token ends the output
     trace: str | None = None  # a file; None: Poisson arrivals
+    warmup: float = (
+        0.0  # share of the time in which requests arrive; those of it are not measured (warmup.py)
+    )
+    cooldown: float = 0.0  # the same at the end
 
 
 @dataclass
@@ -201,6 +206,16 @@ class OutputConfig:
 
 
 @dataclass
+class SearchConfig:
+    """In place of an axis: the highest value of a key that meets the SLO, by bisection (capacity.py)."""
+
+    key: str = MISSING  # more of it is more load
+    low: float = MISSING  # meets the SLO
+    high: float = MISSING  # does not
+    tolerance: float = MISSING  # relative: how near the highest value that passed is to one that failed
+
+
+@dataclass
 class SweepConfig:
     """Arms are compared with one another, at every point of the axes, on the same arrivals."""
 
@@ -210,6 +225,7 @@ class SweepConfig:
     baseline: str = MISSING  # an arm
     axes: dict[str, list[Any]] = MISSING  # config key -> values
     seeds: list[int] = MISSING
+    search: SearchConfig | None = None  # None: every arm at every point of the axes, as they are
 
 
 @dataclass

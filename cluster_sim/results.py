@@ -88,17 +88,26 @@ def has_slo(slo: SloConfig) -> bool:
 
 
 def meets_slo(run: Run, times: Latencies) -> Flags:
-    """Which requests completed within every given limit, shape [request]; a missing TPOT counts as 0."""
-    slo = run.config.slo
+    """Which requests completed within every given limit, shape [request]."""
     good: Flags = run.log["outcome"] == int(Outcome.completed)
-    for seconds, limit_s in (
-        (times.ttft_s, slo.ttft_s),
-        (np.nan_to_num(times.tpot_s, nan=0.0), slo.tpot_s),
-        (times.e2el_s, slo.e2el_s),
-    ):
-        if limit_s is not None:
-            good &= seconds <= limit_s
+    for met in meets_limits(run, times).values():
+        good &= met
     return good
+
+
+def meets_limits(run: Run, times: Latencies) -> dict[str, Flags]:
+    """Which requests completed within each given limit of the SLO, shape [request]; a missing TPOT is 0."""
+    slo, completed = run.config.slo, run.log["outcome"] == int(Outcome.completed)
+    limits = {
+        "ttft_s": (times.ttft_s, slo.ttft_s),
+        "tpot_s": (np.nan_to_num(times.tpot_s, nan=0.0), slo.tpot_s),
+        "e2el_s": (times.e2el_s, slo.e2el_s),
+    }
+    return {
+        name: completed & (seconds <= limit_s)
+        for name, (seconds, limit_s) in limits.items()
+        if limit_s is not None
+    }
 
 
 def request_table(run: Run) -> pa.Table:

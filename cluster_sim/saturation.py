@@ -42,11 +42,14 @@ class Growth:
 def growth_of_queue(run: Run) -> Growth:
     """Growth of the number of requests in the system, rejected ones left out."""
     served = run.log["outcome"] != int(Outcome.rejected)
-    arrival_s = run.requests["arrival_s"][served]
-    left_s = np.where(
-        run.log["outcome"] == int(Outcome.completed), run.log["last_token_s"], run.requests["abort_s"]
-    )[served]
-    return growth(arrival_s, left_s)
+    return growth(run.requests["arrival_s"][served], leaves_s(run)[served])
+
+
+def leaves_s(run: Run) -> Floats:
+    """When each request leaves the system, s, shape [request]; of a rejected one it means nothing."""
+    completed = run.log["outcome"] == int(Outcome.completed)
+    left_s: Floats = np.where(completed, run.log["last_token_s"], run.requests["abort_s"])
+    return left_s
 
 
 def growth(arrival_s: Floats, left_s: Floats) -> Growth:

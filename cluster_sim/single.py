@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from cluster_sim.batch_means import batch_means
 from cluster_sim.config import Config
 from cluster_sim.executors import drive_of
 from cluster_sim.files import default_dir
@@ -31,7 +32,7 @@ def run_single(config: Config, report: Progress) -> Single:
         UserError: the configuration, its bundle or its trace is wrong, or the directory cannot be written.
     """
     run = simulate(config, report, drive_of(config.executor))
-    summary = _with_optima(summarise(run), run.kinds)
+    summary = {**_with_optima(summarise(run), run.kinds), "batch_means": batch_means(run)}
     directory = Path(config.output.dir) if config.output.dir else default_dir("single")
     write_run(run, summary, directory)
     return Single(run, summary, directory)

@@ -16,9 +16,10 @@ from cluster_sim.counters import acceptance, acceptance_by_draft_length, vllm_co
 from cluster_sim.engine.kinds import Outcome
 from cluster_sim.engine.metrics import BIN_WIDTH, gap_edges_s
 from cluster_sim.engine.tables import Floats, Longs
-from cluster_sim.results import Flags, Run, has_slo, latencies, meets_slo
+from cluster_sim.results import Flags, Latencies, Run, has_slo, latencies, meets_limits, meets_slo
 from cluster_sim.saturation import growth_of_queue
 from cluster_sim.statistics import wilson_interval
+from cluster_sim.warmup import measured_of
 
 PERCENTILES = (50, 90, 95, 99)
 
@@ -32,6 +33,7 @@ def summarise(run: Run) -> dict[str, Any]:
     verified = run.tally.verified.sum(axis=(0, 1))
     return {
         **of_requests(run, everyone, duration_s),
+        "measured": measured_of(run).as_dict(),
         "itl_s": _gaps(run.tally.gap_bins.sum(axis=(0, 1)), float(run.tally.totals["gap_sum_s"].sum())),
         "itl_by_step": _gaps_by_step(run),
         "itl_resolution_percent": 100 * BIN_WIDTH,
@@ -66,20 +68,19 @@ def of_requests(run: Run, chosen: Flags, duration_s: float) -> dict[str, Any]:
     """What the `chosen` requests (flags, shape [request]) experienced; latencies of the completed ones.
 
     Rates divide by `duration_s`, that of the whole run: those of a partition of the requests add up.
+    Latencies, attainment and goodput are those of the measured requests (warmup.py).
     """
-    times, log = latencies(run), run.log
+    times, log, measured = latencies(run), run.log, measured_of(run)
     completed = chosen & (log["outcome"] == int(Outcome.completed))
-    good = chosen & meets_slo(run, times)
+    timed = completed & measured.chosen
     emitted_tokens = log["emitted_tokens"]
-    asked = has_slo(run.config.slo)
-    offered = int(chosen.sum())
     return {
-        "ttft_s": distribution(times.ttft_s[completed]),
-        "tpot_s": distribution(times.tpot_s[completed & (emitted_tokens > 1)]),
-        "e2el_s": distribution(times.e2el_s[completed]),
-        "queue_s": distribution(times.queue_s[completed]),
+        "ttft_s": distribution(times.ttft_s[timed]),
+        "tpot_s": distribution(times.tpot_s[timed & (emitted_tokens > 1)]),
+        "e2el_s": distribution(times.e2el_s[timed]),
+        "queue_s": distribution(times.queue_s[timed]),
         "requests": {
-            "offered": offered,
+            "offered": int(chosen.sum()),
             **{
                 outcome.name: int((chosen & (log["outcome"] == int(outcome))).sum())
                 for outcome in (Outcome.completed, Outcome.rejected, Outcome.cancelled, Outcome.timed_out)
@@ -87,10 +88,7 @@ def of_requests(run: Run, chosen: Flags, duration_s: float) -> dict[str, Any]:
         },
         "request_throughput_rps": _rate(completed.sum(), duration_s),
         "output_throughput_tok_s": _rate(emitted_tokens[chosen].sum(), duration_s),
-        "slo_goodput_rps": _rate(good.sum(), duration_s) if asked else None,
-        "slo_attainment": int(good.sum()) / offered if asked and offered else None,
-        "slo_attainment_interval": _bounds(int(good.sum()), offered) if asked and offered else None,
-        "token_goodput_tok_s": _rate(emitted_tokens[good].sum(), duration_s) if asked else None,
+        **_within_slo(run, times, chosen & measured.chosen, duration_s - measured.cut_s),
         "tokens": {
             "prompt": int(run.requests["prompt_tokens"][chosen].sum()),
             "cached": int(log["cached_tokens"][chosen].sum()),
@@ -101,6 +99,22 @@ def of_requests(run: Run, chosen: Flags, duration_s: float) -> dict[str, Any]:
         },
         "tokens_per_chunk": _ratio(emitted_tokens[chosen].sum(), log["chunks"][chosen].sum()),
         "preemptions": int(log["preemptions"][chosen].sum()),
+    }
+
+
+def _within_slo(run: Run, times: Latencies, chosen: Flags, duration_s: float) -> dict[str, Any]:
+    """Attainment and goodput of the `chosen` requests over `duration_s`; None without limits."""
+    good, limits = chosen & meets_slo(run, times), meets_limits(run, times)
+    asked, offered = has_slo(run.config.slo), int(chosen.sum())
+    return {
+        "slo_goodput_rps": _rate(good.sum(), duration_s) if asked else None,
+        "slo_attainment": int(good.sum()) / offered if asked and offered else None,
+        "slo_attainment_interval": _bounds(int(good.sum()), offered) if asked and offered else None,
+        "slo_attainment_by_limit": {
+            name: _ratio((chosen & limits[name]).sum(), offered) if name in limits else None
+            for name in ("ttft_s", "tpot_s", "e2el_s")
+        },
+        "token_goodput_tok_s": _rate(run.log["emitted_tokens"][good].sum(), duration_s) if asked else None,
     }
 
 
@@ -246,6 +260,7 @@ def _use_of_instances(run: Run, span_s: float) -> dict[str, Any]:
 
 
 def _bounds(successes: int, trials: int) -> list[float]:
+    """Wilson's interval, as if requests met their SLO independently: too narrow where they queue together."""
     interval = wilson_interval(successes, trials)
     return [interval.low, interval.high]
 

@@ -10,6 +10,7 @@ from rich.text import Text
 
 from cluster_sim.config import SloConfig
 from cluster_sim.instances import kinds_of
+from cluster_sim.report.intervals import measured_lines, steady_words, wilson_words
 from cluster_sim.report.kinds import cluster_words, kinds_table
 from cluster_sim.report.optimum import tables_words
 from cluster_sim.report.words import GIB, figures, percent, seconds, slo_limits
@@ -49,6 +50,7 @@ def run_view(summary: Mapping[str, Any], header: str, slo: SloConfig) -> Rendera
     return Group(
         Text(header, style="bold"),
         Text(_outcome(summary)),
+        *[Text(line) for line in measured_lines(summary)],
         _latency_table(summary),
         *([kinds_table(summary["by_instance_kind"])] if "by_instance_kind" in summary else []),
         _facts(dict(_fact_lines(summary, slo))),
@@ -90,14 +92,15 @@ def _fact_lines(summary: Mapping[str, Any], slo: SloConfig) -> Iterator[tuple[st
         f"{figures(summary['output_throughput_tok_s'])} output tokens/s, "
         f"{figures(summary['request_throughput_rps'])} requests/s",
     )
+    if summary.get("batch_means"):
+        yield "steady means", steady_words(summary["batch_means"])
     if summary["slo_attainment"] is not None:
-        low, high = summary["slo_attainment_interval"]
         is_met = summary["slo_attainment"] >= slo.attainment
         yield (
             "SLO",
             f"{'met' if is_met else 'MISSED'}: {percent(summary['slo_attainment'])} of the requests within "
-            f"{slo_limits(slo)} (95% interval {percent(low)} to {percent(high)}; wanted "
-            f"{percent(slo.attainment)}), {figures(summary['slo_goodput_rps'])} good requests/s",
+            f"{slo_limits(slo)} ({wilson_words(summary)}wanted {percent(slo.attainment)}), "
+            f"{figures(summary['slo_goodput_rps'])} good requests/s",
         )
     yield "speculation", _speculation(summary)
     if summary["acceptance_length"] is not None:
