@@ -262,11 +262,12 @@ def _step_time(arrays: StepArrays, engine_cores: int) -> StepTime:
     tables = {
         name: np.ascontiguousarray(getattr(arrays, name), np.float64)[np.newaxis]
         for name in StepTime._fields
-        if name not in ("bundle_of", "captured_tokens", "host_s")
+        if name not in ("bundle_of", "captured_tokens", "host_s", "slowdown")
     }
     return StepTime(
         bundle_of=np.zeros(engine_cores, np.int64),
         captured_tokens=np.array([arrays.captured_tokens], np.int64),
         host_s=np.full(engine_cores, arrays.host_s, np.float64),
+        slowdown=np.ones(engine_cores),
         **tables,
     )

@@ -8,6 +8,7 @@ from typing import Any, NoReturn
 from cluster_sim.bounds import BOUNDS
 from cluster_sim.check_acceptance import check_acceptance
 from cluster_sim.check_cluster import check_cluster
+from cluster_sim.check_faults import check_faults
 from cluster_sim.check_model import check_hardware, check_model
 from cluster_sim.check_router import check_router
 from cluster_sim.check_speculation import check_speculation
@@ -39,6 +40,7 @@ def check(config: Config) -> None:
     check_kept(config)
     _check_workload(config)
     check_router(config)
+    check_faults(config)
     _check_executor(config)
     if config.sweep is not None:
         check_sweep(config.sweep)

@@ -14,12 +14,14 @@ from cluster_sim.choices import (
     CudagraphMode,
     DraftCost,
     ExecutorKind,
+    FailedRequests,
     Method,
     Quantization,
     RatesAre,
     RouterPolicy,
     SchedulingPolicy,
 )
+from cluster_sim.fault_config import FaultConfig
 
 __all__ = [
     "AcceptanceConfig",
@@ -132,6 +134,7 @@ class ClusterConfig:
     data_parallel_size: int = MISSING  # ranks of an instance; those of an MoE model step together
     enable_expert_parallel: bool = MISSING  # whole experts on each GPU of an instance, not slices of all
     bundle: str | None = None  # name or path; None: the shipped one of model, hardware and TP
+    faults: list[FaultConfig] | None = None  # None: nothing happens to any instance
 
 
 @dataclass
@@ -220,6 +223,7 @@ class RouterConfig:
     weights: list[float] | None = None  # weighted: one for each instance
     overlap_weight: float | None = None  # prefix_aware: KV tokens in use that a token of the prompt is worth
     classes: dict[str, list[int]] | None = None  # class_aware: class -> instances that serve it
+    failed_requests: FailedRequests | None = None  # those of an instance that stops; None: retry
 
 
 @dataclass

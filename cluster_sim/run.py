@@ -5,6 +5,8 @@ import math
 import time
 from collections.abc import Callable
 from dataclasses import replace
+from itertools import count
+from typing import NamedTuple
 
 import numpy as np
 
@@ -16,6 +18,8 @@ from cluster_sim.engine import loop, router
 from cluster_sim.engine.kinds import Status
 from cluster_sim.engine.rules import Rules
 from cluster_sim.engine.state import World
+from cluster_sim.fault_report import warnings_of
+from cluster_sim.faults import Happened, Plan, apply, finish, is_over, moments, plan_of
 from cluster_sim.luck import acceptance_source
 from cluster_sim.optimum import resolved
 from cluster_sim.results import Run
@@ -25,6 +29,14 @@ from cluster_sim.world import columns, new_world
 
 REQUESTS_PER_SLICE = 20_000  # between two reports of progress: about a tenth of a second
 Progress = Callable[[int, int], None]  # (requests dispatched, all requests)
+NO_FAULTS = Plan()
+
+
+class Driven(NamedTuple):
+    """What a run took and met."""
+
+    engine_wall_s: float  # inside the compiled engine
+    faults: tuple[Happened, ...]  # those that came true
 
 
 def simulate(config: Config, report: Progress | None = None) -> Run:
@@ -37,11 +49,14 @@ def simulate(config: Config, report: Progress | None = None) -> Run:
     config = resolved(config)
     built = build(config)
     world = new_world(built.rules)
-    engine_wall_s = drive(world, built.rules, report)
+    plan = plan_of(config)
+    driven = drive(world, built.rules, report, plan)
+    asked, log = columns(built.rules.workload.requests), columns(world.log)
+    met = warnings_of(plan, driven.faults, config.cluster.instances, asked["arrival_s"], log["outcome"])
     return Run(
         config=replace(config, engine=built.engine),
-        requests=columns(built.rules.workload.requests),
-        log=columns(world.log),
+        requests=asked,
+        log=log,
         tally=world.tally._replace(totals=columns(world.tally.totals)),
         usable_blocks=built.rules.batching["num_gpu_blocks"] - 1,
         class_names=built.workload.class_names,
@@ -53,9 +68,10 @@ def simulate(config: Config, report: Progress | None = None) -> Run:
         workload_digest=digest_of(built.workload),
         acceptance_source=acceptance_source(config),
         draft_cost=cost_words(config, built.bundle),
-        warnings=built.warnings,
-        engine_wall_s=engine_wall_s,
+        warnings=(*built.warnings, *met),
+        engine_wall_s=driven.engine_wall_s,
         wall_s=time.perf_counter() - started,
+        faults=driven.faults,
     )
 
 
@@ -80,25 +96,42 @@ def warm_up(config: Config) -> None:
     loop.run_until(new_world(rules), rules, 0, 0.0)
 
 
-def drive(world: World, rules: Rules, report: Progress | None = None) -> float:
-    """Run to the end of the last request; seconds inside the compiled engine.
-
-    The run is cut into slices at windows of the router, which changes no result (loop.run_until).
-    """
-    arrivals_s = rules.workload.requests["arrival_s"]
-    interval_s = rules.routing.signal_interval_s
-    request, engine_wall_s, status = 0, 0.0, int(Status.done)
-    for last in range(REQUESTS_PER_SLICE, len(arrivals_s) + REQUESTS_PER_SLICE, REQUESTS_PER_SLICE):
-        until_s = math.inf
-        if last < len(arrivals_s):
-            until_s = router.window_start_s(interval_s, float(arrivals_s[last]))
-        started = time.perf_counter()
-        request, status = loop.run_until(world, rules, request, until_s)
-        engine_wall_s += time.perf_counter() - started
-        if report is not None:
-            report(request, len(arrivals_s))
+def drive(world: World, rules: Rules, report: Progress | None = None, plan: Plan = NO_FAULTS) -> Driven:
+    """Run to the end of the last request, through the faults of `plan`."""
+    request, engine_wall_s, happened = 0, 0.0, list[Happened]()
+    for at_s, changes in (*moments(plan), (math.inf, [])):
+        request, status, took_s = _run_up_to(world, rules, request, at_s, report)
+        engine_wall_s += took_s
+        if changes and not is_over(world):
+            rules, events = apply(world, rules, plan, changes, at_s)
+            happened += events
+    finish(world, rules, plan)
     if status != Status.done:
         raise RuntimeError(
             "a request at the head of a queue can never be admitted, though build.py let it pass"
         )
-    return engine_wall_s
+    return Driven(engine_wall_s, tuple(happened))
+
+
+def _run_up_to(
+    world: World, rules: Rules, request: int, until_s: float, report: Progress | None
+) -> tuple[int, int, float]:
+    """Run from `request` on up to `until_s`: next request, Status, seconds inside the compiled engine.
+
+    The run is cut into slices at windows of the router, which changes no result (loop.run_until).
+    """
+    arrivals_s = rules.workload.requests["arrival_s"]
+    engine_wall_s = 0.0
+    for last in count(request + REQUESTS_PER_SLICE, REQUESTS_PER_SLICE):
+        end_s = until_s
+        if last < len(arrivals_s):
+            window_s = router.window_start_s(rules.routing.signal_interval_s, float(arrivals_s[last]))
+            end_s = min(until_s, window_s)
+        started = time.perf_counter()
+        request, status = loop.run_until(world, rules, request, end_s)
+        engine_wall_s += time.perf_counter() - started
+        if report is not None:
+            report(request, len(arrivals_s))
+        if end_s == until_s:
+            break
+    return request, status, engine_wall_s

@@ -11,6 +11,9 @@ r. The run is saturated when r exceeds all of
                         mean number N in the system and the mean time W in it;
         6/5 arrivals    a queue that is never empty: N(t) is a random walk that Poisson arrivals drive.
 
+Faults of the cluster are no exception: a queue that an outage leaves, and that has not gone by the end of the
+arrivals, is growth. fault_report.py warns of faults in that half.
+
 A run so short that requests stay for most of it counts as saturated too: it never became steady. With too few
 arrivals, or all at one moment, nobody can tell: None.
 """
@@ -40,8 +43,8 @@ class Growth:
 
 
 def growth_of_queue(run: Run) -> Growth:
-    """Growth of the number of requests in the system, rejected ones left out."""
-    served = run.log["outcome"] != int(Outcome.rejected)
+    """Growth of the number of requests in the system, rejected and failed ones left out."""
+    served = ~np.isin(run.log["outcome"], (int(Outcome.rejected), int(Outcome.failed)))
     arrival_s = run.requests["arrival_s"][served]
     left_s = np.where(
         run.log["outcome"] == int(Outcome.completed), run.log["last_token_s"], run.requests["abort_s"]

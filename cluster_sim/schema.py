@@ -138,6 +138,8 @@ def _words(kind: Any) -> str:
         return "one of " + ", ".join(member.name for member in kind)
     if typing.get_origin(kind) is list:
         inner = typing.get_args(kind)[0]
+        if is_dataclass(inner):
+            return f"a list, each of {_words(inner)}"
         return "a list" if inner is Any else f"a list of {_words(inner).split(' ', 1)[-1]}s"
     if typing.get_origin(kind) is dict and is_dataclass(typing.get_args(kind)[1]):
         return f"a mapping, each name to {_words(typing.get_args(kind)[1])}"

@@ -10,6 +10,7 @@ from rich.text import Text
 
 from cluster_sim.config import Method, SloConfig
 from cluster_sim.engine_defaults import resolve_speculation
+from cluster_sim.fault_report import words_of as fault_words
 from cluster_sim.report.optimum import tables_words
 from cluster_sim.report.words import GIB, figures, percent, seconds, slo_limits
 from cluster_sim.results import Run
@@ -52,7 +53,9 @@ def cluster_of(run: Run) -> str:
         length = f"K={config.speculation.num_speculative_tokens}"
         drafter = f"{config.speculation.method.name} {length if by_size is None else 'with a schedule'}"
     instances = f"{config.cluster.instances} instance{'s' * (config.cluster.instances != 1)}"
-    return f"{config.model.name}, {instances} of {instance}, {drafter}"
+    number = len(config.cluster.faults or ())
+    faults = f", {number} fault{'s' * (number > 1)}" if number else ""
+    return f"{config.model.name}, {instances} of {instance}, {drafter}{faults}"
 
 
 def run_view(summary: Mapping[str, Any], header: str, slo: SloConfig) -> RenderableType:
@@ -69,7 +72,7 @@ def run_view(summary: Mapping[str, Any], header: str, slo: SloConfig) -> Rendera
 def _outcome(summary: Mapping[str, Any]) -> str:
     requests = summary["requests"]
     words = [f"{requests['completed']:,} of {requests['offered']:,} requests completed"]
-    for name in ("rejected", "cancelled", "timed_out"):
+    for name in ("rejected", "cancelled", "timed_out", "failed"):
         if requests[name]:
             words.append(f"{requests[name]:,} {name.replace('_', ' ')}")
     return f"{', '.join(words)}, in {seconds(summary['simulated_s'])} of simulated time"
@@ -134,6 +137,8 @@ def _fact_lines(summary: Mapping[str, Any], slo: SloConfig) -> Iterator[tuple[st
         f"{summary['preemptions']:,} preemptions",
     )
     yield "GPU memory", _memory(summary["memory_bytes"])
+    if summary["faults"]:
+        yield "faults", _faults(summary)
 
 
 def _speculation(summary: Mapping[str, Any]) -> str:
@@ -169,6 +174,11 @@ def _chunks(summary: Mapping[str, Any]) -> str:
         f"{words}; ITL p50 {seconds(kinds['decode_only']['p50'])}, and {seconds(kinds['mixed']['p50'])} "
         f"where the step has a prefill ({percent(kinds['mixed']['step_share'])} of the steps)"
     )
+
+
+def _faults(summary: Mapping[str, Any]) -> str:
+    happened = [fault_words(row) for row in summary["faults"] if row["came_true"]]
+    return "; ".join([*happened, f"{summary['retries']:,} retries"])
 
 
 def _memory(memory_bytes: Mapping[str, int]) -> str:
