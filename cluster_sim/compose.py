@@ -32,7 +32,7 @@ from cluster_sim.engine_defaults import resolve_engine
 from cluster_sim.errors import UserError
 from cluster_sim.overrides import ADDED_GROUPS, COMMAND_LINE, SEARCH_PATH, parse_overrides, split_changes
 from cluster_sim.paths import conf_dir
-from cluster_sim.schema import find_key, unknown_key
+from cluster_sim.schema import all_keys, find_key, unknown_key
 from cluster_sim.speculation.trtllm import with_vllm_schedule
 from cluster_sim.speculation.vllm_options import ENGINE_FLAGS
 
@@ -167,7 +167,7 @@ def _reworded(error: Exception) -> UserError:
         return UserError("a name must be text", reason_line, f"{place}: {key}", remedy)
     if isinstance(reason, ConfigKeyError | ConfigAttributeError) and key:
         return unknown_key(key, place)
-    if isinstance(reason, ValidationError) and key:
+    if isinstance(reason, ValidationError) and key in all_keys():  # not inside an entry of a list
         return UserError(f"{key} must be {find_key(key).words}", reason_line, place, "Correct the value.")
     got = " ".join([first, *others[:1]])
     remedy = "Correct it." if composing else f"Check the files of conf/ and {SEARCH_PATH}."
