@@ -50,6 +50,7 @@ def step_time_of(arrays: Sequence[StepArrays], kind_of: Longs) -> StepTime:
     return StepTime(
         bundle_of=kind_of,
         host_s=np.array([one.host_s for one in arrays], np.float64)[kind_of],
+        slowdown=np.ones(len(kind_of)),
         captured_tokens=np.array([one.captured_tokens for one in arrays], np.int64),
         dense_s=_stacked([_with_graphs(one, tables["dense_s"]) for one in tables["dense_s"]], _behind),
         decode_attention_s=_stacked(tables["decode_attention_s"], _around_queries),

@@ -9,6 +9,7 @@ from cluster_sim.bounds import BOUNDS
 from cluster_sim.check_acceptance import check_acceptance
 from cluster_sim.check_cluster import check_cluster
 from cluster_sim.check_executor import check_executor
+from cluster_sim.check_faults import check_faults
 from cluster_sim.check_model import check_hardware, check_model
 from cluster_sim.check_router import check_router
 from cluster_sim.check_speculation import check_speculation
@@ -37,6 +38,7 @@ def check(config: Config) -> None:
     _check_workload(config)
     check_router(config)
     check_executor(config)
+    check_faults(config)
     if config.sweep is not None:
         check_sweep(config.sweep)
 

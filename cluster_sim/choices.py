@@ -36,6 +36,21 @@ class RouterPolicy(Enum):
     class_aware = "class_aware"
 
 
+class FaultKind(Enum):
+    """What happens to instances for a while."""
+
+    stop = "stop"  # their requests fail, their caches are gone
+    slow = "slow"  # their steps take longer
+    drain = "drain"  # no new requests
+
+
+class FailedRequests(Enum):
+    """What the router does with the requests of an instance that stops."""
+
+    retry = "retry"
+    lose = "lose"
+
+
 class Method(Enum):
     """Proposers of draft tokens."""
 

@@ -14,6 +14,7 @@ from cluster_sim.choices import (
     CudagraphMode,
     DraftCost,
     ExecutorKind,
+    FailedRequests,
     Method,
     Quantization,
     RatesAre,
@@ -21,6 +22,7 @@ from cluster_sim.choices import (
     SchedulingPolicy,
 )
 from cluster_sim.facts import HardwareConfig, ModelConfig, Roofline
+from cluster_sim.fault_config import FaultConfig
 
 __all__ = [
     "AcceptanceConfig",
@@ -62,6 +64,7 @@ class ClusterConfig:
     enable_expert_parallel: bool = MISSING  # whole experts on each GPU of an instance, not slices of all
     bundle: str | None = None  # name or path; None: the shipped one of model, hardware and TP
     overrides: "list[OverrideConfig] | None" = None  # instances that differ; None: all are alike
+    faults: list[FaultConfig] | None = None  # None: nothing happens to any instance
 
 
 @dataclass
@@ -174,6 +177,7 @@ class RouterConfig:
     weights: list[float] | None = None  # weighted: one for each instance
     overlap_weight: float | None = None  # prefix_aware: KV tokens in use that a token of the prompt is worth
     classes: dict[str, list[int]] | None = None  # class_aware: class -> instances that serve it
+    failed_requests: FailedRequests | None = None  # those of an instance that stops; None: retry
 
 
 @dataclass

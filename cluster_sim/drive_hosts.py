@@ -11,10 +11,9 @@ from typing import Protocol
 
 from cluster_sim.engine import loop, router
 from cluster_sim.engine.rules import Rules
-from cluster_sim.engine.state import World
 from cluster_sim.engine.tables import Floats, Ints
 from cluster_sim.hosts import Answer, hear, merge, rules_of_router, window_last
-from cluster_sim.run import REQUESTS_PER_SLICE, Progress
+from cluster_sim.run import REQUESTS_PER_SLICE, Driven, Progress
 from cluster_sim.world import new_world
 
 REPORT_EVERY_S = 0.1
@@ -36,8 +35,8 @@ class Hosts(Protocol):
         """
 
 
-def drive_hosts(rules: Rules, hosts: Hosts, report: Progress | None = None) -> tuple[World, float]:
-    """Run to the end of the last request; log and tally in a world, and seconds inside compiled engines.
+def drive_hosts(rules: Rules, hosts: Hosts, report: Progress | None = None) -> Driven:
+    """Run to the end of the last request; of the world at the end, log and tally are whole.
 
     Raises:
         UserError: hosts could not start or did not survive.
@@ -68,7 +67,7 @@ def drive_hosts(rules: Rules, hosts: Hosts, report: Progress | None = None) -> t
         if is_watched:
             listen()
     listen()
-    return world, engine_wall_s
+    return Driven(world, engine_wall_s)
 
 
 def _orders(arrivals_s: Floats, interval_s: float, in_windows: bool) -> Iterator[tuple[int, int, float]]:

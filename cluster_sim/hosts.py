@@ -24,7 +24,7 @@ from cluster_sim.run import check_done
 from cluster_sim.world import columns, new_world
 
 PER_CORE = ("batching", "drafting", "draft_length_at", "lockstep")  # of Rules: a row for each engine core
-STEP_TIME_PER_CORE = ("bundle_of", "host_s")  # of StepTime, likewise
+STEP_TIME_PER_CORE = ("bundle_of", "host_s", "slowdown")  # of StepTime, likewise
 
 
 @dataclass(frozen=True)

@@ -181,4 +181,5 @@ def _one_tick_a_step(config: Json) -> StepTime:
         draft_more_s=np.zeros((1, 1 + (config["num_speculative_tokens"] or 0), config["max_num_seqs"] + 1)),
         draft_kv_s=np.zeros((1, 1 + (config["num_speculative_tokens"] or 0))),
         host_s=np.zeros(1),
+        slowdown=np.ones(1),
     )

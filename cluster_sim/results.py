@@ -17,6 +17,7 @@ from cluster_sim.engine.kinds import Outcome
 from cluster_sim.engine.rules import Request
 from cluster_sim.engine.state import LogRow, Tally
 from cluster_sim.engine.tables import Floats, Longs, Table
+from cluster_sim.faults import Happened
 from cluster_sim.files import (
     MANIFEST,
     REQUESTS,
@@ -57,6 +58,7 @@ class Run:
     engine_wall_s: float  # inside the compiled engine
     wall_s: float  # the whole simulation, building included
     kinds: tuple[RunKind, ...] = ()  # of instances, by their first one
+    faults: tuple[Happened, ...] = ()  # those of config.cluster.faults that came true
 
 
 @dataclass(frozen=True)
@@ -135,6 +137,8 @@ def request_table(run: Run) -> pa.Table:
         "cached_tokens": pa.array(log["cached_tokens"]),
         "chunks": pa.array(log["chunks"]),
         "preemptions": pa.array(log["preemptions"]),
+        "retries": pa.array(log["retries"]),
+        "lost_tokens": pa.array(log["lost_tokens"]),
     }
     if has_slo(run.config.slo):
         columns["slo_met"] = pa.array(meets_slo(run, times))

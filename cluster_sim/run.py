@@ -4,6 +4,8 @@ import hashlib
 import math
 import time
 from collections.abc import Callable, Sequence
+from itertools import count
+from typing import NamedTuple
 
 import numpy as np
 
@@ -13,6 +15,8 @@ from cluster_sim.engine import loop, router
 from cluster_sim.engine.kinds import Status
 from cluster_sim.engine.rules import Rules
 from cluster_sim.engine.state import World
+from cluster_sim.fault_report import warnings_of
+from cluster_sim.faults import Happened, Plan, apply, finish, is_over, moments, plan_of
 from cluster_sim.instances import with_each
 from cluster_sim.optimum import resolved
 from cluster_sim.results import Run
@@ -22,13 +26,23 @@ from cluster_sim.world import columns, new_world
 
 REQUESTS_PER_SLICE = 20_000  # between two reports of progress: about a tenth of a second
 Progress = Callable[[int, int], None]  # (requests dispatched, all requests)
-Drive = Callable[[Rules, Progress | None], tuple[World, float]]  # as drive_here
+NO_FAULTS = Plan()
 
 
-def drive_here(rules: Rules, report: Progress | None = None) -> tuple[World, float]:
-    """Run to the end in this process: the world at the end, and seconds inside the compiled engine."""
-    world = new_world(rules)
-    return world, drive(world, rules, report)
+class Driven(NamedTuple):
+    """A run at its end."""
+
+    world: World
+    engine_wall_s: float  # inside the compiled engine
+    faults: tuple[Happened, ...] = ()  # those that came true
+
+
+Drive = Callable[[Rules, Progress | None, Plan], Driven]  # as drive_here
+
+
+def drive_here(rules: Rules, report: Progress | None = None, plan: Plan = NO_FAULTS) -> Driven:
+    """Run to the end in this process."""
+    return drive(new_world(rules), rules, report, plan)
 
 
 def simulate(config: Config, report: Progress | None = None, run: Drive = drive_here) -> Run:
@@ -40,12 +54,15 @@ def simulate(config: Config, report: Progress | None = None, run: Drive = drive_
     started = time.perf_counter()
     config = resolved(config)
     built = build(config)
-    world, engine_wall_s = run(built.rules, report)
+    plan = plan_of(config)
+    world, engine_wall_s, faults = run(built.rules, report, plan)
+    asked, log = columns(built.rules.workload.requests), columns(world.log)
+    met = warnings_of(plan, faults, config.cluster.instances, asked["arrival_s"], log["outcome"])
     kinds = run_kinds(built)
     return Run(
         config=with_each(config, with_vllm_limits),
-        requests=columns(built.rules.workload.requests),
-        log=columns(world.log),
+        requests=asked,
+        log=log,
         tally=world.tally._replace(totals=columns(world.tally.totals)),
         usable_blocks=built.rules.batching["num_gpu_blocks"] - 1,
         class_names=built.workload.class_names,
@@ -57,10 +74,11 @@ def simulate(config: Config, report: Progress | None = None, run: Drive = drive_
         workload_digest=digest_of(built.workload),
         acceptance_source=of_all((one.kind.words, one.acceptance_source) for one in kinds),
         draft_cost=of_all((one.kind.words, one.draft_cost) for one in kinds),
-        warnings=built.warnings,
+        warnings=(*built.warnings, *met),
         engine_wall_s=engine_wall_s,
         wall_s=time.perf_counter() - started,
         kinds=kinds,
+        faults=faults,
     )
 
 
@@ -90,25 +108,18 @@ def warm_up(config: Config) -> None:
     loop.run_until(new_world(rules), rules, 0, 0.0)
 
 
-def drive(world: World, rules: Rules, report: Progress | None = None) -> float:
-    """Run to the end of the last request; seconds inside the compiled engine.
-
-    The run is cut into slices at windows of the router, which changes no result (loop.run_until).
-    """
-    arrivals_s = rules.workload.requests["arrival_s"]
-    interval_s = rules.routing.signal_interval_s
-    request, engine_wall_s, status = 0, 0.0, int(Status.done)
-    for last in range(REQUESTS_PER_SLICE, len(arrivals_s) + REQUESTS_PER_SLICE, REQUESTS_PER_SLICE):
-        until_s = math.inf
-        if last < len(arrivals_s):
-            until_s = router.window_start_s(interval_s, float(arrivals_s[last]))
-        started = time.perf_counter()
-        request, status = loop.run_until(world, rules, request, until_s)
-        engine_wall_s += time.perf_counter() - started
-        if report is not None:
-            report(request, len(arrivals_s))
+def drive(world: World, rules: Rules, report: Progress | None = None, plan: Plan = NO_FAULTS) -> Driven:
+    """Run to the end of the last request, through the faults of `plan`."""
+    request, engine_wall_s, happened = 0, 0.0, list[Happened]()
+    for at_s, changes in (*moments(plan), (math.inf, [])):
+        request, status, took_s = _run_up_to(world, rules, request, at_s, report)
+        engine_wall_s += took_s
+        if changes and not is_over(world):
+            rules, events = apply(world, rules, plan, changes, at_s)
+            happened += events
+    finish(world, rules, plan)
     check_done(status)
-    return engine_wall_s
+    return Driven(world, engine_wall_s, tuple(happened))
 
 
 def check_done(status: int) -> None:
@@ -121,3 +132,27 @@ def check_done(status: int) -> None:
         raise RuntimeError(
             "a request at the head of a queue can never be admitted, though build.py let it pass"
         )
+
+
+def _run_up_to(
+    world: World, rules: Rules, request: int, until_s: float, report: Progress | None
+) -> tuple[int, int, float]:
+    """Run from `request` on up to `until_s`: next request, Status, seconds inside the compiled engine.
+
+    The run is cut into slices at windows of the router, which changes no result (loop.run_until).
+    """
+    arrivals_s = rules.workload.requests["arrival_s"]
+    engine_wall_s = 0.0
+    for last in count(request + REQUESTS_PER_SLICE, REQUESTS_PER_SLICE):
+        end_s = until_s
+        if last < len(arrivals_s):
+            window_s = router.window_start_s(rules.routing.signal_interval_s, float(arrivals_s[last]))
+            end_s = min(until_s, window_s)
+        started = time.perf_counter()
+        request, status = loop.run_until(world, rules, request, end_s)
+        engine_wall_s += time.perf_counter() - started
+        if report is not None:
+            report(request, len(arrivals_s))
+        if end_s == until_s:
+            break
+    return request, status, engine_wall_s

@@ -11,6 +11,9 @@ r. The run is saturated when r exceeds all of
                         mean number N in the system and the mean time W in it;
         6/5 arrivals    a queue that is never empty: N(t) is a random walk that Poisson arrivals drive.
 
+Faults of the cluster are no exception: a queue that an outage leaves, and that has not gone by the end of the
+arrivals, is growth. fault_report.py warns of faults in that half.
+
 A run so short that requests stay for most of it counts as saturated too: it never became steady. With too few
 arrivals, or all at one moment, nobody can tell: None.
 """
@@ -40,13 +43,13 @@ class Growth:
 
 
 def growth_of_queue(run: Run) -> Growth:
-    """Growth of the number of requests in the system, rejected ones left out."""
-    served = run.log["outcome"] != int(Outcome.rejected)
+    """Growth of the number of requests in the system, rejected and failed ones left out."""
+    served = ~np.isin(run.log["outcome"], (int(Outcome.rejected), int(Outcome.failed)))
     return growth(run.requests["arrival_s"][served], leaves_s(run)[served])
 
 
 def leaves_s(run: Run) -> Floats:
-    """When each request leaves the system, s, shape [request]; of a rejected one it means nothing."""
+    """When each request leaves the system, s, [request]; of a rejected or failed one it means nothing."""
     completed = run.log["outcome"] == int(Outcome.completed)
     left_s: Floats = np.where(completed, run.log["last_token_s"], run.requests["abort_s"])
     return left_s

@@ -96,6 +96,12 @@ def shown(value: object) -> str:
     return value.name if isinstance(value, Enum) else repr(value)
 
 
+def words_of(hint: Any) -> str:
+    """What a value of type `hint` may be, for a message."""
+    inner, optional = _strip_optional(hint)
+    return _words(inner) + (" or null" if optional else "")
+
+
 def closest(name: str, known: Collection[str], kind: str) -> str:
     """A remedy: the known name that was probably meant, and all of them."""
     meant = difflib.get_close_matches(name, known, n=1)

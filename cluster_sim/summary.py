@@ -3,6 +3,9 @@
 Definitions are those of `vllm bench serve` and of vLLM's counters (../shared/vllm-scheduler.md sections 12
 and 13). The duration that throughputs divide by runs from the first arrival to the last delivered token. A
 value that does not exist, such as the TPOT of no request, is None (null in JSON).
+
+Where instances stop, requests show their latest attempt, whose tokens alone count as emitted; drafts, steps,
+chunks and ITL are those of all attempts, and an instance that is down is idle.
 """
 
 import resource
@@ -16,6 +19,8 @@ from cluster_sim.counters import acceptance, acceptance_by_draft_length, vllm_co
 from cluster_sim.engine.kinds import Outcome
 from cluster_sim.engine.metrics import BIN_WIDTH, gap_edges_s
 from cluster_sim.engine.tables import Floats, Longs
+from cluster_sim.fault_report import rows_of
+from cluster_sim.faults import plan_of
 from cluster_sim.results import Flags, Latencies, Run, has_slo, latencies, meets_limits, meets_slo
 from cluster_sim.saturation import growth_of_queue
 from cluster_sim.statistics import wilson_interval
@@ -48,6 +53,7 @@ def summarise(run: Run) -> dict[str, Any]:
         "memory_bytes": dict(run.memory_bytes),
         "saturated": growth.is_saturated,
         "queue_growth": {"requests": growth.requests, "share_of_arrivals": growth.share_of_arrivals},
+        "faults": rows_of(plan_of(run.config), run.faults),
         "acceptance_source": run.acceptance_source,
         "draft_cost": run.draft_cost,
         "warnings": list(run.warnings),
@@ -83,7 +89,8 @@ def of_requests(run: Run, chosen: Flags, duration_s: float) -> dict[str, Any]:
             "offered": int(chosen.sum()),
             **{
                 outcome.name: int((chosen & (log["outcome"] == int(outcome))).sum())
-                for outcome in (Outcome.completed, Outcome.rejected, Outcome.cancelled, Outcome.timed_out)
+                for outcome in Outcome
+                if outcome is not Outcome.pending
             },
         },
         "request_throughput_rps": _rate(completed.sum(), duration_s),
@@ -96,9 +103,11 @@ def of_requests(run: Run, chosen: Flags, duration_s: float) -> dict[str, Any]:
             "accepted": int(log["accepted_tokens"][chosen].sum()),
             "rejected": int((log["drafted_tokens"] - log["accepted_tokens"])[chosen].sum()),
             "emitted": int(emitted_tokens[chosen].sum()),
+            "lost": int(log["lost_tokens"][chosen].sum()),
         },
         "tokens_per_chunk": _ratio(emitted_tokens[chosen].sum(), log["chunks"][chosen].sum()),
         "preemptions": int(log["preemptions"][chosen].sum()),
+        "retries": int(log["retries"][chosen].sum()),
     }
 
 

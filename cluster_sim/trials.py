@@ -23,7 +23,7 @@ from cluster_sim.files import TRIALS, worded, write_parquet
 
 JOURNAL = "trials.jsonl"
 MACHINE_KEYS = ("engine_wall_s", "wall_s", "peak_rss_bytes")  # of summary.json: never the same twice
-Row = dict[str, Any]  # scalars and lists of scalars; "trial" is its number
+Row = dict[str, Any]  # scalars, and lists of scalars or of flat mappings; "trial" is its number
 
 
 def trial_row(

@@ -5,18 +5,15 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from cluster_sim.engine import metrics
-from cluster_sim.engine.block_pool import NO_KEY
+from cluster_sim.engine import metrics, outage
 from cluster_sim.engine.kinds import Outcome, Part, RouterPolicy
+from cluster_sim.engine.kv_state import Block, KvCache, Pool
 from cluster_sim.engine.rules import Rules
 from cluster_sim.engine.state import (
-    Block,
     Entry,
-    KvCache,
     Lane,
     Link,
     LogRow,
-    Pool,
     Progress,
     Queue,
     RouterMemory,
@@ -112,20 +109,17 @@ def _new_kv(rules: Rules, seats: int) -> KvCache:
     caches = bool(rules.batching["enable_prefix_caching"].any())
     width = int(num_blocks.max()) if caches else 1
     slots = 1 << (2 * width - 1).bit_length()
-    ring = np.zeros((len(num_blocks), slots), np.int32)
-    ring[:, : width - 1] = np.arange(1, width)
-    return KvCache(
-        pools=empty_table(
-            Pool, len(num_blocks), num_free=num_blocks - 1, back=num_blocks - 1, num_free_rows=seats
-        ),
-        blocks=empty_table(
-            Block, len(num_blocks), width, key=NO_KEY, next_copy=-1, place=np.arange(width) - 1
-        ),
-        free_ring=ring,
-        slots=np.full((len(num_blocks), slots), -1, np.int32),
+    kv = KvCache(
+        pools=empty_table(Pool, len(num_blocks)),
+        blocks=empty_table(Block, len(num_blocks), width),
+        free_ring=_ints(len(num_blocks), slots),
+        slots=_ints(len(num_blocks), slots),
         block_table=_ints(len(num_blocks), seats, blocks_per_request(rules) if caches else 1),
-        free_rows=np.tile(np.arange(seats - 1, -1, -1, dtype=np.int32), (len(num_blocks), 1)),
+        free_rows=_ints(len(num_blocks), seats),
     )
+    for rank, blocks in enumerate(num_blocks.tolist()):
+        outage.empty_memory(kv, blocks, rank)
+    return kv
 
 
 def _new_tally(rules: Rules, num_instances: int, seats: int) -> Tally:

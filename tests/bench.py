@@ -84,7 +84,7 @@ def _measure(*overrides: str) -> tuple[float, int, int, int]:
     """Simulate: seconds in the engine, requests, steps, scheduled requests summed over steps."""
     rules = build(compose(overrides)).rules
     world = new_world(rules)
-    took_s = drive(world, rules)
+    took_s = drive(world, rules).engine_wall_s
     by_size = world.tally.batch_size_steps.sum(axis=0)
     entries = int(by_size @ np.arange(len(by_size)))
     return took_s, rules.workload.requests.shape[0], int(by_size.sum()), entries

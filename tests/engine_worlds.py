@@ -276,6 +276,7 @@ def _step_time(servers: Sequence[Server], seats: int) -> StepTime:
     return StepTime(
         bundle_of=np.arange(num_servers),
         host_s=host_s,
+        slowdown=np.ones(num_servers),
         captured_tokens=np.zeros(num_servers, np.int64),
         dense_s=np.repeat(dense_s[:, np.newaxis, :], 2, axis=1),
         experts_s=np.zeros((num_servers, num_servers * tokens + 1)),

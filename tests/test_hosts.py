@@ -102,7 +102,7 @@ def bytes_of(world: World) -> dict[str, bytes]:
 
 def on_hosts(rules: Rules, instances_per_host: tuple[int, ...]) -> World:
     """The world that drive_hosts leaves with hosts of so many instances in this process."""
-    world, _ = drive_hosts(rules, hosts_of(rules, instances_per_host))
+    world = drive_hosts(rules, hosts_of(rules, instances_per_host)).world
     return world
 
 
@@ -184,7 +184,7 @@ def test_requests_and_summary_of_a_trace_are_the_same_on_hosts(tmp_path: Path, o
 
 
 def local(instances_per_host: tuple[int, ...]) -> Drive:
-    return lambda rules, report: drive_hosts(rules, hosts_of(rules, instances_per_host), report)
+    return lambda rules, report, _plan: drive_hosts(rules, hosts_of(rules, instances_per_host), report)
 
 
 def without_machine(summary: dict[str, Any]) -> dict[str, Any]:
@@ -237,7 +237,8 @@ def test_progress_is_reported_to_the_end_and_slices_change_nothing(
     monkeypatch.setattr(driving, "REQUESTS_PER_SLICE", 7)
     monkeypatch.setattr(driving, "REPORT_EVERY_S", 0.0)
     seen: list[tuple[int, int]] = []
-    world, _ = drive_hosts(rules, hosts_of(rules, placement), lambda done, total: seen.append((done, total)))
+    hosts = hosts_of(rules, placement)
+    world = drive_hosts(rules, hosts, lambda done, total: seen.append((done, total))).world
     assert bytes_of(world) == bytes_of(play(rules))
     assert seen == sorted(seen)
     assert seen[-1] == (60, 60)

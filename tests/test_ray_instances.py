@@ -71,8 +71,8 @@ def test_every_placement_on_ray_gives_the_bytes_of_one_process(
     config = ExecutorConfig(ExecutorKind.ray, instances_per_host=per_host)
     for policy in (RouterPolicy.prefix_aware, RouterPolicy.random):
         rules = crowded(policy, 0.5, 2)
-        expected, _ = drive_here(rules)
-        found, _ = drive_of(config)(rules, None)
+        expected = drive_here(rules).world
+        found = drive_of(config)(rules, None).world
         assert bytes_of(found) == bytes_of(expected)
     assert capfd.readouterr() == ("", "")
 
@@ -83,12 +83,12 @@ def test_a_host_that_is_killed_does_its_work_again_and_nobody_talks_about_it(
     policy: RouterPolicy, mark: str, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     rules = crowded(policy, 0.5, 1)
-    expected, _ = drive_here(rules)
+    expected = drive_here(rules).world
     monkeypatch.setattr(ray_instances, "RayInstances", Dying)
     monkeypatch.setattr(Dying, "mark", mark)
     monkeypatch.setattr(Dying, "at", (1, 4) if policy is RouterPolicy.prefix_aware else (1,))
     with open_instances(ExecutorConfig(ExecutorKind.ray, workers=2), rules) as hosts:
-        found, _ = drive_hosts(rules, hosts)
+        found = drive_hosts(rules, hosts).world
         assert hosts.orders >= max(hosts.at)
     assert bytes_of(found) == bytes_of(expected)
     assert capfd.readouterr() == ("", "")

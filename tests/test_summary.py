@@ -38,7 +38,9 @@ def test_the_contract_is_kept_and_is_json() -> None:
     assert summary.keys() >= CONTRACT
     for name in ("ttft_s", "tpot_s", "itl_s", "e2el_s", "queue_s"):
         assert list(summary[name]) == ["mean", "p50", "p90", "p95", "p99"]
-    assert list(summary["requests"]) == ["offered", "completed", "rejected", "cancelled", "timed_out"]
+    assert list(summary["requests"]) == [
+        *("offered", "completed", "rejected", "cancelled", "timed_out", "failed")
+    ]
     assert summary["tokens"].keys() >= {"drafted", "accepted", "rejected", "emitted"}
 
 
@@ -92,6 +94,7 @@ def test_a_rejected_request_is_offered_but_not_completed_and_misses_the_slo() ->
         "rejected": 1,
         "cancelled": 0,
         "timed_out": 0,
+        "failed": 0,
     }
     assert summary["slo_attainment"] == pytest.approx(2 / 3)
     assert summary["ttft_s"]["mean"] == pytest.approx(np.mean([0.25, 0.5]))

@@ -110,8 +110,10 @@ def test_what_makes_numbers_doubtful_is_said() -> None:
 
 
 def test_requests_that_did_not_complete_are_counted() -> None:
-    requests = {"offered": 9, "completed": 4, "rejected": 3, "cancelled": 0, "timed_out": 2}
-    assert "4 of 9 requests completed, 3 rejected, 2 timed out," in words_of(changes={"requests": requests})
+    requests = {"offered": 9, "completed": 3, "rejected": 3, "cancelled": 0, "timed_out": 2, "failed": 1}
+    assert "3 of 9 requests completed, 3 rejected, 2 timed out, 1 failed," in words_of(
+        changes={"requests": requests}
+    )
 
 
 def test_a_cut_is_said_above_the_latencies() -> None:

@@ -24,6 +24,8 @@ class RequestStatus(IntEnum):
     finished_stopped = 4  # stop token
     finished_length_capped = 5  # max_tokens or max_model_len
     finished_aborted = 6
+    finished_error = 7  # its instance stopped, or none was up
+    held = 8  # at the router: no instance that may serve it takes requests
 
 
 class Outcome(IntEnum):
@@ -34,6 +36,7 @@ class Outcome(IntEnum):
     rejected = 2  # refused before the scheduler: it could never fit
     cancelled = 3
     timed_out = 4
+    failed = 5  # its instance stopped, and it was not sent again; or no instance was there
 
 
 class SchedulingPolicy(IntEnum):

@@ -3,7 +3,7 @@
 Order of what happens at the same time: ends of steps, then arrivals, then schedule calls; instances by
 number. The router acts in windows of its signal interval: at the start of one it takes a snapshot, then
 dispatches all of its arrivals, then the instances run through it, each by itself. Conserved: every dispatched
-request is in an inbox, waiting, running or ended.
+request is held, in an inbox, waiting, running or ended.
 """
 
 import math
@@ -25,7 +25,8 @@ ROUTER = int(Part.router)
 def run_until(world: World, rules: Rules, request: int, until_s: float) -> tuple[int, int]:
     """Simulate up to `until_s`, dispatching from `request` on; (next request to dispatch, Status).
 
-    Arrivals at `until_s` are not dispatched. Stopping at a multiple of the signal interval changes no result.
+    Arrivals at `until_s` are not dispatched. Stopping at a multiple of the signal interval changes no result;
+    stopping inside a window lets the router take a snapshot at the first arrival after the stop.
     """
     requests, routing = rules.workload.requests, rules.routing
     last = requests.shape[0]

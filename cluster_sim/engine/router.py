@@ -1,6 +1,7 @@
 """What the router knows and when: a snapshot at the start of a signal window, and its own dispatches since.
 
-An instance with data parallelism is one for the router; vLLM's own balancer then chooses the rank.
+An instance with data parallelism is one for the router; vLLM's own balancer then chooses the rank. A request
+that no instance may take, because those that the policy looks at are all down, is held (outage.py).
 
 Router and instances may be in different worlds (kinds.Part). Between two windows the shell then carries over
 what they say to each other: sent_to to the instances; finished, length, num_free and hits to the router.
@@ -11,7 +12,7 @@ import math
 from cluster_sim.engine import kv_cache_manager, request_queue, routers
 from cluster_sim.engine.block_pool import cache_of
 from cluster_sim.engine.jit import rare, rule
-from cluster_sim.engine.kinds import Part, RouterPolicy
+from cluster_sim.engine.kinds import Part, RequestStatus, RouterPolicy
 from cluster_sim.engine.rules import Routing, Rules
 from cluster_sim.engine.state import RouterMemory, World
 from cluster_sim.engine.tables import Longs, Table
@@ -23,6 +24,7 @@ LEAST_KV = int(RouterPolicy.least_kv)
 PREFIX_AWARE = int(RouterPolicy.prefix_aware)
 WHOLE = int(Part.whole)
 INSTANCES = int(Part.instances)
+HELD = int(RequestStatus.held)
 WAITING_WEIGHT = 6.0
 FREELY_USED = 0.5  # share of KV up to which waiting costs no more than running
 PRECISION = 1000  # of a score that is no whole number
@@ -107,7 +109,7 @@ def balancer_score(row: RouterMemory, rules: Rules, rank: int) -> float:
 
 @rule
 def dispatch(world: World, rules: Rules, request: int) -> None:
-    """Send `request` to the instance that the policy chooses, unless it was refused."""
+    """Send `request` to the instance that the policy chooses; hold it if that is down, drop it if refused."""
     routing, rank = rules.routing, world.sent_to[request]
     if is_elsewhere(routing):
         if rank >= 0:
@@ -118,6 +120,9 @@ def dispatch(world: World, rules: Rules, request: int) -> None:
     if routing.policy == PREFIX_AWARE and routing.part == WHOLE:
         look_for_prefix(world, rules, request)
     instance = routers.choose(world.scores, rules, world.hits, request)
+    if world.scores[instance] >= routers.DOWN:
+        world.progress[request].status = HELD
+        return
     rank = instance
     if routing.ranks > 1:
         rank = least_loaded_rank(world.memory, rules, instance * routing.ranks)
@@ -144,6 +149,27 @@ def remember(row: RouterMemory, scores: Longs, rules: Rules, instance: int, rank
         scores[instance] += PRECISION
     elif needs_signals(rules.routing):
         scores[instance] += 1
+
+
+@rare
+def take_out(scores: Longs, instance: int) -> None:
+    """The instance gets no more requests."""
+    scores[instance] = routers.DOWN
+
+
+@rare
+def take_in(world: World, rules: Rules, instance: int) -> None:
+    """The instance gets requests again; one that is weighted does not make up for those that it missed."""
+    score, least, ranks = 0, routers.DOWN, rules.routing.ranks
+    if rules.routing.policy == WEIGHTED:
+        for rank in range(instance * ranks, (instance + 1) * ranks):
+            score += world.memory[rank].dispatched
+        score *= int(PRECISION * PRECISION / rules.routing.weights[instance])
+        for other in range(world.scores.shape[0]):
+            least = min(least, world.scores[other])
+        if least < routers.DOWN:
+            score = max(score, least)
+    world.scores[instance] = score
 
 
 @rare

@@ -95,6 +95,7 @@ class StepTime(NamedTuple):
 
     bundle_of: Longs  # [instance]
     host_s: Floats  # [instance] CPU time of a step
+    slowdown: Floats  # [instance] of all times of a step that is launched now; 1: none
     captured_tokens: Longs  # [bundle] largest size of a captured graph; 0: none
     dense_s: Floats  # [bundle, graph, tokens] 0: mixed batch; q: every request has q tokens; last: no graph
     experts_s: Floats  # [bundle, tokens of all ranks] in lockstep, no graph; otherwise part of dense_s

@@ -11,11 +11,11 @@ from typing import Protocol, TypeVar
 from cluster_sim.config import ExecutorConfig, ExecutorKind
 from cluster_sim.drive_hosts import drive_hosts
 from cluster_sim.engine.rules import Rules
-from cluster_sim.engine.state import World
 from cluster_sim.executors.address import given_address
 from cluster_sim.executors.cores import cores_here, pays_on_ray
 from cluster_sim.executors.serial import Serial
-from cluster_sim.run import Drive, Progress, drive_here
+from cluster_sim.faults import Plan
+from cluster_sim.run import NO_FAULTS, Drive, Driven, Progress, drive_here
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -44,13 +44,16 @@ def chosen_kind(config: ExecutorConfig, pieces: int) -> ExecutorKind:
 
 
 def drive_of(config: ExecutorConfig) -> Drive:
-    """How one simulation is run: here, or its instances on Ray if asked for or, with `auto`, if that pays."""
+    """How one simulation is run: here, or its instances on Ray if asked for or, with `auto`, if that pays.
 
-    def drive(rules: Rules, report: Progress | None) -> tuple[World, float]:
+    One with faults is run here: they change several instances and the router at one moment.
+    """
+
+    def drive(rules: Rules, report: Progress | None, plan: Plan = NO_FAULTS) -> Driven:
         is_auto, workers = config.kind is ExecutorKind.auto, config.workers or cores_here()
         is_spread = chosen_kind(config, 1) is ExecutorKind.ray or (is_auto and pays_on_ray(rules, workers))
-        if not is_spread:
-            return drive_here(rules, report)
+        if plan.faults or not is_spread:
+            return drive_here(rules, report, plan)
         from cluster_sim.executors.ray_instances import open_instances  # noqa: PLC0415  as below
 
         with open_instances(config, rules) as hosts:

@@ -9,6 +9,7 @@ from rich.table import Table
 from rich.text import Text
 
 from cluster_sim.config import SloConfig
+from cluster_sim.fault_report import words_of as fault_words
 from cluster_sim.instances import kinds_of
 from cluster_sim.report.intervals import measured_lines, steady_words, wilson_words
 from cluster_sim.report.kinds import cluster_words, kinds_table
@@ -42,7 +43,9 @@ def header_of(run: Run) -> str:
 
 def cluster_of(run: Run) -> str:
     """The model, what serves it, and how it drafts."""
-    return cluster_words(run.config.model.name, kinds_of(run.config))
+    number = len(run.config.cluster.faults or ())
+    faults = f", {number} fault{'s' * (number > 1)}" if number else ""
+    return cluster_words(run.config.model.name, kinds_of(run.config)) + faults
 
 
 def run_view(summary: Mapping[str, Any], header: str, slo: SloConfig) -> RenderableType:
@@ -61,7 +64,7 @@ def run_view(summary: Mapping[str, Any], header: str, slo: SloConfig) -> Rendera
 def _outcome(summary: Mapping[str, Any]) -> str:
     requests = summary["requests"]
     words = [f"{requests['completed']:,} of {requests['offered']:,} requests completed"]
-    for name in ("rejected", "cancelled", "timed_out"):
+    for name in ("rejected", "cancelled", "timed_out", "failed"):
         if requests[name]:
             words.append(f"{requests[name]:,} {name.replace('_', ' ')}")
     return f"{', '.join(words)}, in {seconds(summary['simulated_s'])} of simulated time"
@@ -129,6 +132,8 @@ def _fact_lines(summary: Mapping[str, Any], slo: SloConfig) -> Iterator[tuple[st
     )
     for words, part in _of_one_instance(summary):
         yield f"GPU memory{words}", _memory(part["memory_bytes"])
+    if summary["faults"]:
+        yield "faults", _faults(summary)
 
 
 def _of_one_instance(summary: Mapping[str, Any]) -> Iterator[tuple[str, Mapping[str, Any]]]:
@@ -172,6 +177,11 @@ def _chunks(summary: Mapping[str, Any]) -> str:
         f"{words}; ITL p50 {seconds(kinds['decode_only']['p50'])}, and {seconds(kinds['mixed']['p50'])} "
         f"where the step has a prefill ({percent(kinds['mixed']['step_share'])} of the steps)"
     )
+
+
+def _faults(summary: Mapping[str, Any]) -> str:
+    happened = [fault_words(row) for row in summary["faults"] if row["came_true"]]
+    return "; ".join([*happened, f"{summary['retries']:,} retries"])
 
 
 def _memory(memory_bytes: Mapping[str, int]) -> str:
