@@ -111,7 +111,7 @@ def on_hosts(rules: Rules, instances_per_host: tuple[int, ...]) -> World:
 
 @pytest.mark.parametrize("ranks", [1, 2])
 @pytest.mark.parametrize("interval_s", INTERVALS_S)
-@pytest.mark.parametrize("policy", list(RouterPolicy))
+@pytest.mark.parametrize("policy", list(RouterPolicy), ids=lambda policy: policy.name)
 def test_every_placement_gives_the_bytes_of_one_world(
     policy: RouterPolicy, interval_s: float, ranks: int
 ) -> None:

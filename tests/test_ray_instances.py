@@ -2,10 +2,12 @@
 
 import os
 import signal
+import time
 import uuid
 from pathlib import Path
 
 import pytest
+from sweeping import Driver
 from test_hosts import bytes_of, crowded
 
 from cluster_sim.compose import compose
@@ -126,3 +128,24 @@ def test_a_simulation_on_two_hosts_leaves_the_same_files_and_reports_progress(tm
         assert seen[-1] == (400, 400)
     for file in ("trials.parquet", "requests/trial-00000.parquet"):
         assert (tmp_path / "serial" / file).read_bytes() == (tmp_path / "ray" / file).read_bytes()
+
+
+@pytest.mark.ray
+@pytest.mark.slow
+def test_an_interruption_leaves_no_process(tmp_path: Path) -> None:
+    """Thousands of windows: the hosts are at work when Ctrl-C comes."""
+    long = ["workload.requests=100000", "workload.request_rate=40", "cluster.instances=4"]
+    driver = Driver(*long, "executor=ray", "executor.workers=2", f"output.dir={tmp_path / 'out'}")
+    try:
+        deadline_s = time.monotonic() + 90
+        while len(driver.processes(HOST)) < 2 and time.monotonic() < deadline_s:
+            time.sleep(0.1)
+        time.sleep(3)
+        os.killpg(driver.process.pid, signal.SIGINT)
+        code, out, err = driver.end()
+        assert (code, out) == (130, "")
+        assert err.endswith("cluster_sim: interrupted\n")
+        assert "Traceback" not in err
+        assert driver.is_gone(within_s=10)
+    finally:
+        driver.kill()
