@@ -219,8 +219,8 @@ def test_faults_read_back_from_the_configuration_as_printed() -> None:
         (
             "{instances: [0], kind: stp, from_s: 1}",
             "the files of the configuration must compose, but got In 'cluster/mine': ValidationError raised "
-            "while composing config: Invalid value 'stp', expected one of [stop, slow, drain] (cluster/mine.yaml). "
-            "Correct it.",
+            "while composing config: Invalid value 'stp', expected one of [stop, slow, drain] "
+            "(cluster/mine.yaml). Correct it.",
         ),
         (
             "{instances: [0], kind: stop}",
