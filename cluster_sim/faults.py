@@ -1,8 +1,9 @@
 """Faults of a cluster on the simulated clock: what changes when, and what it does to instances and requests.
 
 A fault holds for from_s <= t < until_s. At one moment, steps end; then faults end and others begin, in the
-order of cluster.faults; then the router sends what it holds, in order of arrival, with a fresh look at the
-instances; then requests arrive and engine cores schedule.
+order of cluster.faults; then the router sends what it holds, in order of arrival; then requests arrive and
+engine cores schedule. Inside a signal window the router looks at the instances then, and again at the first
+arrival after.
 
     stop   the router knows at once (connections break). Requests there fail (engine/outage.py): under `retry`
            the router sends them again, under `lose` their clients get an error. The instance returns empty.

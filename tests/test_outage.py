@@ -81,6 +81,18 @@ def test_steps_in_flight_are_lost_under_asynchronous_scheduling() -> None:
     assert not world.progress["in_flight_tokens"].any()
 
 
+def test_a_request_that_ended_has_nothing_in_flight_after_the_stop() -> None:
+    """The first one's stop token comes at 2 s, when the step that ends at 3 s already has it."""
+    server = replace(STEADY, is_async=True)
+    scenario = Scenario((Asked(0.0, 8, 9, stop_at=2), Asked(0.0, 8, 9)), (server,))
+    rules = scenario.rules()
+    world = new_world(rules)
+    loop.run_until(world, rules, 0, 2.5)
+    assert world.progress["in_flight_tokens"][0] == 1
+    assert outage.stop(world, rules, 0, 2.5) == [1]
+    assert not world.progress["in_flight_tokens"].any()
+
+
 # ---- who is served when ----
 
 
