@@ -39,6 +39,7 @@ REPLACES = {
 }
 _REMEDIES = {
     "sweep": "Add +sweep=NAME.",
+    "sweep.search": "Choose a sweep that searches, as +sweep=capacity does.",
     "speculation.acceptance": "Choose a method, for example speculation=eagle3.",
 }
 

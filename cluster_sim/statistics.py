@@ -2,7 +2,8 @@
 
 Seeds are replicates: the values of different seeds are independent, those of one seed under two arms are
 paired. All intervals cover the truth in 95 % of studies; the exact ones assume normal values. Counted on
-simulated clusters, and where they fall short: tests/test_coverage.py.
+simulated clusters (tests/test_coverage.py): means over three seeds 94 to 95 %, their ratios 93 to 95 %; the
+p99 of 150 requests, which is skewed, 91 to 94 %. Three values cannot tell skewness: take more seeds.
 """
 
 import math

@@ -1,6 +1,7 @@
 """Batch means: what is cut, what batches are, when there is no interval. Coverage: test_coverage.py."""
 
 import json
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -9,8 +10,11 @@ from example_run import example_run
 from numpy.typing import NDArray
 
 from cluster_sim.batch_means import ALL_ALIKE, NAMES, NUM_BATCHES, Steady, batch_means, steady_part
+from cluster_sim.compose import compose
 from cluster_sim.results import Run
+from cluster_sim.single import run_single
 from cluster_sim.statistics import batch_means_interval, effective_number, mean_interval
+from cluster_sim.trial import Trial, run_trial
 
 Floats = NDArray[np.float64]
 STAY_S = 50.0
@@ -159,3 +163,12 @@ def test_the_interval_covers_the_mean_of_skewed_and_correlated_batches(correlati
     assert 1840 <= held <= 1940
     if correlation > 0:
         assert sum(found.low <= 0.0 <= found.high for found in map(mean_interval, values[:, 50:])) < 1800
+
+
+def test_one_simulation_has_batch_means_and_a_trial_of_a_sweep_has_none(tmp_path: Path) -> None:
+    config = compose(["workload.requests=500", f"output.dir={tmp_path}"])
+    done = run_single(config, lambda *_: None)
+    assert done.summary["batch_means"] == batch_means(done.run)
+    assert done.summary["batch_means"]["means"]["e2el_s"]["value"] is not None
+    row = run_trial(Trial(0, "off", {}, 0, config)).row
+    assert not [name for name in row if name.startswith("batch_means")]

@@ -28,7 +28,7 @@ LEGEND = (
 
 
 def capacity_view(comparison: Mapping[str, Any], baseline: str, width: int) -> RenderableType:
-    """The table of capacity.compare_capacities, with as much of the ratios' intervals as `width` has room for."""
+    """The table of capacity.compare_capacities, with intervals of ratios as `width` has room for."""
     tables = [_table(comparison, baseline, cell) for cell in (_with_bounds, _with_half_width, _bare)]
     console = Console(width=10_000)
     fitting = (table for table in tables if console.measure(table).maximum <= width)
