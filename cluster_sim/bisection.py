@@ -123,8 +123,9 @@ def rounds(
 def limited_by(row: Row, attainment: float) -> str | None:
     """What a trial fails by, None where it passes.
 
-    saturation; arrivals: too few to tell, or none measured; ttft_s, tpot_s or e2el_s: the limit that fewest requests meet,
-    where that alone is too few; attainment: each limit is met by enough requests, all together are not.
+    saturation; arrivals: too few to tell, or none measured; ttft_s, tpot_s or e2el_s: the limit that fewest
+    requests meet, where that alone is too few; attainment: each limit is met by enough requests, all together
+    are not.
     """
     if row["saturated"] is None or row["slo_attainment"] is None:
         return "arrivals"
