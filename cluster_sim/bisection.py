@@ -123,15 +123,15 @@ def rounds(
 def limited_by(row: Row, attainment: float) -> str | None:
     """What a trial fails by, None where it passes.
 
-    saturation; arrivals: too few to tell; ttft_s, tpot_s or e2el_s: the limit that fewest requests meet,
-    where that alone is too few; attainment: each limit is met by enough requests, all together are not.
+    saturation; arrivals: too few to tell, or none measured; ttft_s, tpot_s or e2el_s: the limit that fewest
+    requests meet, where that alone is too few; attainment: each limit is met by enough requests, all together
+    are not.
     """
-    if row["saturated"] is None:
+    if row["saturated"] is None or row["slo_attainment"] is None:
         return "arrivals"
     if row["saturated"]:
         return "saturation"
-    reached = row["slo_attainment"]
-    if reached is not None and reached >= attainment:
+    if row["slo_attainment"] >= attainment:
         return None
     shares = {name: row[f"slo_attainment_by_limit.{name}"] for name in LIMITS}
     share, name = min((share, name) for name, share in shares.items() if share is not None)

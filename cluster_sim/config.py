@@ -162,9 +162,7 @@ class WorkloadConfig:
     output_tokens: Any = None  # None only with a trace
     ignore_eos: bool = True  # output_tokens is max_tokens; False: a stop token ends the output
     trace: str | None = None  # a file; None: Poisson arrivals
-    warmup: float = (
-        0.0  # share of the time in which requests arrive; those of it are not measured (warmup.py)
-    )
+    warmup: float = 0.0  # share of the time of arrivals; requests of it are not measured (warmup.py)
     cooldown: float = 0.0  # the same at the end
 
 

@@ -77,6 +77,7 @@ def test_where_the_low_end_fails_a_passing_high_end_does_not_count() -> None:
         ({"slo_attainment": 0.9}, None),
         ({"saturated": True}, "saturation"),
         ({"saturated": None}, "arrivals"),
+        ({"slo_attainment": None, "slo_attainment_by_limit.ttft_s": None}, "arrivals"),
         ({"slo_attainment": 0.8, "slo_attainment_by_limit.ttft_s": 0.8}, "ttft_s"),
         (
             {
