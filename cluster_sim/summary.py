@@ -177,6 +177,7 @@ def _gaps_by_step(run: Run) -> dict[str, Any]:
 
 
 def _steps(run: Run) -> dict[str, Any]:
+    """Steps of all ranks of all instances; entry i of the histogram counts those of i requests."""
     sizes = run.tally.batch_size_steps.sum(axis=0)
     some = bool(sizes.sum())
     return {
@@ -186,6 +187,7 @@ def _steps(run: Run) -> dict[str, Any]:
             "mean": _ratio(sizes @ np.arange(len(sizes)), sizes.sum()),
             "p50": counted_percentile(sizes, 50) if some else None,
             "p99": counted_percentile(sizes, 99) if some else None,
+            "histogram": np.trim_zeros(sizes, "b").tolist(),
         },
         "tokens_per_step": _ratio(run.tally.totals["scheduled_tokens"].sum(), sizes.sum()),
     }
@@ -194,7 +196,8 @@ def _steps(run: Run) -> dict[str, Any]:
 def _use_of_instances(run: Run, duration_s: float) -> dict[str, Any]:
     """Shares of KV memory and of time, over all ranks of all instances, until the last step has ended.
 
-    A rank that keeps another one company in lockstep, without work of its own, is idle.
+    A rank that keeps another one company in lockstep, without work of its own, is idle. The output tokens of
+    a busy second are those of one rank.
     """
     totals = run.tally.totals
     span_s = max(duration_s, float(totals["clock_s"].max() - run.requests["arrival_s"].min()))
@@ -202,6 +205,7 @@ def _use_of_instances(run: Run, duration_s: float) -> dict[str, Any]:
         return {
             "kv_usage": {"mean": 0.0, "max": 0.0},
             "time_share": {"target": 0.0, "draft": 0.0, "host": 0.0, "idle": 1.0},
+            "output_tokens_per_busy_s": None,
         }
     whole_s = span_s * len(run.usable_blocks)
     busy = {
@@ -215,6 +219,7 @@ def _use_of_instances(run: Run, duration_s: float) -> dict[str, Any]:
             "max": float((totals["kv_blocks_max"] / run.usable_blocks).max()),
         },
         "time_share": {**busy, "idle": max(0.0, 1.0 - sum(busy.values()))},
+        "output_tokens_per_busy_s": _ratio(run.log["emitted_tokens"].sum(), sum(busy.values()) * whole_s),
     }
 
 

@@ -67,7 +67,7 @@ def run_sweep(config: Config, overrides: Sequence[str]) -> int:
         rows = writer.finish()
         comparison = compare_arms(rows, sweep.baseline, list(sweep.axes))
         optima = optima_of(trials, rows, sweep.baseline, comparison["crossover"]["axis"])
-        comparison["flips"] = flips_of(comparison, sweep.baseline, optima)
+        comparison["flips"] = flips_of(comparison, rows, sweep.baseline, optima)
         machine["wall_s"] = time.perf_counter() - started_s
         write_json(directory / SUMMARY, {**comparison, **machine})
     _print_results(comparison, rows, sweep.baseline, directory)
