@@ -157,7 +157,7 @@ def _measured(points: Curve, crossings: Sequence[float | None]) -> Group:
 
 
 def _tables(measured: float | None, optimum: Optimum | None) -> Group:
-    if optimum is None:
+    if optimum is None or optimum.largest_loaded == 0:
         names = ("tables_pay_at", "tables_largest", "tables_gain_there", "difference_percent")
         return dict.fromkeys(names)
     runs, largest = paying(optimum.loaded), optimum.largest_loaded

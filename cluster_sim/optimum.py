@@ -34,8 +34,8 @@ class Optimum:
 
     @property
     def largest_loaded(self) -> int:
-        """The largest batch that can last under the workload's load."""
-        return int(np.flatnonzero(np.isfinite(self.loaded))[-1])
+        """The largest batch that can last under the workload's load; 0: none."""
+        return int(np.flatnonzero(np.append(True, np.isfinite(self.loaded[1:])))[-1])
 
     @property
     def best(self) -> Floats:

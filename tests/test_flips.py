@@ -134,6 +134,10 @@ def test_tables_end_at_the_largest_batch_that_lasts() -> None:
     assert group["difference_percent"] is None
 
 
+def test_tables_under_which_no_batch_lasts_are_not_compared() -> None:
+    assert found(trials(), optimum([math.nan] * 150))["tables_pay_at"] is None
+
+
 def test_without_tables_the_measured_one_stands_alone() -> None:
     (sentence,) = flip_sentences({"K=3": [found(trials((0.5, 0.5)))]}, "off")
     assert sentence == (
