@@ -203,6 +203,7 @@ def _gaps_by_step(run: Run) -> dict[str, Any]:
 
 
 def _steps(run: Run) -> dict[str, Any]:
+    """Steps of all ranks of all instances; entry i of the histogram counts those of i requests."""
     sizes = run.tally.batch_size_steps.sum(axis=0)
     some = bool(sizes.sum())
     return {
@@ -212,6 +213,7 @@ def _steps(run: Run) -> dict[str, Any]:
             "mean": _ratio(sizes @ np.arange(len(sizes)), sizes.sum()),
             "p50": counted_percentile(sizes, 50) if some else None,
             "p99": counted_percentile(sizes, 99) if some else None,
+            "histogram": np.trim_zeros(sizes, "b").tolist(),
         },
         "tokens_per_step": _ratio(run.tally.totals["scheduled_tokens"].sum(), sizes.sum()),
     }
@@ -245,13 +247,15 @@ def _by_instance_kind(run: Run, duration_s: float, span_s: float) -> dict[str, A
 def _use_of_instances(run: Run, span_s: float) -> dict[str, Any]:
     """Shares of KV memory and of time, over all ranks of all instances, until the last step has ended.
 
-    A rank that keeps another one company in lockstep, without work of its own, is idle.
+    A rank that keeps another one company in lockstep, without work of its own, is idle. The output tokens of
+    a busy second are those of one rank.
     """
     totals = run.tally.totals
     if span_s <= 0.0:
         return {
             "kv_usage": {"mean": 0.0, "max": 0.0},
             "time_share": {"target": 0.0, "draft": 0.0, "host": 0.0, "idle": 1.0},
+            "output_tokens_per_busy_s": None,
         }
     whole_s = span_s * len(run.usable_blocks)
     busy = {
@@ -265,6 +269,7 @@ def _use_of_instances(run: Run, span_s: float) -> dict[str, Any]:
             "max": float((totals["kv_blocks_max"] / run.usable_blocks).max()),
         },
         "time_share": {**busy, "idle": max(0.0, 1.0 - sum(busy.values()))},
+        "output_tokens_per_busy_s": _ratio(run.log["emitted_tokens"].sum(), sum(busy.values()) * whole_s),
     }
 
 

@@ -225,7 +225,7 @@ def _compared(sweep: SweepConfig, trials: Sequence[Trial], rows: Sequence[Row]) 
     """The summary.json of a sweep that does not search."""
     comparison = compare_arms(rows, sweep.baseline, list(sweep.axes))
     optima = optima_of(trials, rows, sweep.baseline, comparison["crossover"]["axis"])
-    return {**comparison, "flips": flips_of(comparison, sweep.baseline, optima)}
+    return {**comparison, "flips": flips_of(comparison, rows, sweep.baseline, optima)}
 
 
 def _print_results(comparison: dict[str, Any], rows: Sequence[Row], baseline: str, directory: Path) -> None:
