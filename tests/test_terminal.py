@@ -161,3 +161,123 @@ def test_wilson_s_interval_gives_way_to_that_of_batch_means() -> None:
     changes["batch_means"]["means"]["slo_attainment"] = share
     assert "SLO 90.0% ±5.0%" in words_of(changes)
     assert "TPOT <= 50.0 ms (wanted 90.0%)" in words_of(changes)
+
+
+def test_colours_are_only_there_when_asked_for() -> None:
+    run = example_run()
+    view = run_view(summarise(run), header_of(run), run.config.slo)
+    assert "\x1b[" in to_text(view, 80, colours=True)
+    assert "\x1b[" not in to_text(view, 80, colours=False)
+
+
+@pytest.mark.parametrize("width", WIDTHS)
+def test_the_crossover_table_fits_the_terminal(width: int) -> None:
+    arms = [f"K={length}" for length in range(10)]
+    trials = [{**row, "arm": arm} for row in rows() for arm in (arms if row["arm"] == "K=3" else ["off"])]
+    text = to_text(sweep_view(compare_arms(trials, "off", [RATE_AXIS]), "off", width), width, False)
+    assert max(map(len, text.splitlines())) <= width
+    assert "…" not in text
+    header_words = [word for line in text.splitlines() if "requests/s  " in line for word in line.split()]
+    assert all(header_words.count(arm) == 2 for arm in arms)  # in the tables of throughput and of TPOT
+
+
+def test_the_crossover_table_marks_wins_losses_ties_and_saturation() -> None:
+    text = to_text(sweep_view(compare_arms(rows(), "off", [RATE_AXIS]), "off", 80), 80, False)
+    text = " ".join(text.split())
+    for words in (
+        "output throughput: tokens/s, and ratio to it (above 1 is better) requests/s off K=3",
+        " 2 199 1.000 [1.000, 1.000] = ",
+        " 16 1,595* 0.900 [0.900, 0.900] -* ",
+        " 2 19.9 ms 0.501 [0.499, 0.504] + ",
+        "+ win, - loss, = tie",
+        "K=3: faster per token than off up to 8 requests/s; loses throughput from 16 requests/s.",
+    ):
+        assert words in text
+
+
+def test_the_interval_shrinks_to_a_half_width_where_there_is_no_room() -> None:
+    text = to_text(sweep_view(compare_arms(rows(), "off", [RATE_AXIS]), "off", 45), 45, False)
+    assert "0.50 ±0.00 +" in text
+
+
+def test_an_arm_that_never_wins_and_never_loses_says_so() -> None:
+    same = [{**row, "tpot_s.mean": 0.02, "output_throughput_tok_s": 100.0} for row in rows()]
+    sentences = list(crossover_sentences(compare_arms(same, "off", [RATE_AXIS]), "off"))
+    assert sentences == ["K=3: faster per token than off nowhere; loses throughput nowhere in the sweep."]
+
+
+def test_wins_with_holes_are_listed() -> None:
+    holes = [
+        {**row, "saturated": False, "tpot_s.mean": 0.02 if row[RATE_AXIS] == 8 else row["tpot_s.mean"]}
+        for row in rows()
+    ]
+    (sentence,) = crossover_sentences(compare_arms(holes, "off", [RATE_AXIS]), "off")
+    assert "faster per token than off at 2, 16, 32 requests/s" in sentence
+
+
+@pytest.mark.parametrize(
+    ("value", "words"),
+    [
+        *((0.0, "0 s"), (1.5e-6, "1.50 us"), (0.00625, "6.25 ms"), (0.99949, "999 ms"), (1.0, "1.00 s")),
+        *((0.9999999, "1.00 s"), (9.994, "9.99 s"), (9.996, "10.0 s"), (1234.5, "1,234 s"), (None, "-")),
+    ],
+)
+def test_times_have_three_figures_and_a_unit(value: float | None, words: str) -> None:
+    assert seconds(value) == words
+
+
+def test_numbers_have_three_figures() -> None:
+    assert [figures(value) for value in (0.5, 12.34, 99.96, 7236.4, None)] == [
+        "0.50",
+        "12.3",
+        "100",
+        "7,236",
+        "-",
+    ]
+    assert (percent(0.1234), percent(None)) == ("12.3%", "-")
+
+
+def test_progress_off_a_terminal_is_a_line_now_and_then(monkeypatch: pytest.MonkeyPatch) -> None:
+    now_s = [0.0]
+    monkeypatch.setattr(progress_module.time, "monotonic", lambda: now_s[0])
+    stream = io.StringIO()
+    with progress("sweep", "trials", stream) as report:
+        for second in range(26):
+            now_s[0] = float(second)
+            report(second * 4, 200)
+    assert stream.getvalue().splitlines() == [
+        "sweep: 40 of 200 trials, 4.0/s, 40 s left",
+        "sweep: 80 of 200 trials, 4.0/s, 30 s left",
+    ]
+
+
+def test_short_work_off_a_terminal_prints_nothing() -> None:
+    stream = io.StringIO()
+    with progress("run", "requests", stream) as report:
+        report(1, 2)
+    assert stream.getvalue() == ""
+
+
+def test_progress_on_a_terminal_is_a_bar() -> None:
+    class Screen(io.StringIO):
+        def isatty(self) -> bool:
+            return True
+
+    stream = Screen()
+    with progress("sweep", "trials", stream) as report:
+        report(0, 10)
+        report(5, 10)
+    assert "sweep" in stream.getvalue()
+    assert "5/10" in stream.getvalue()
+
+
+def test_one_seed_judges_nothing_and_says_so() -> None:
+    ratio = {"ratio": 0.6, "low": None, "high": None, "verdict": "unknown"}
+    entry = {"axes": {"workload.request_rate": 2}, "output_throughput_tok_s": ratio, "tpot_s": ratio}
+    comparison = {
+        "arms": {},
+        "vs_baseline": {"K=3": [entry]},
+        "crossover": {"axis": "workload.request_rate", "arms": {"K=3": []}},
+    }
+    (sentence,) = crossover_sentences(comparison, "off")
+    assert sentence.startswith("From one seed nothing is judged")
