@@ -28,6 +28,7 @@ from cluster_sim.errors import UserError
 from cluster_sim.expert_tables import Ranks
 from cluster_sim.luck import build_luck, profile_warnings, profiles_of
 from cluster_sim.rejections import rejections, tokens_ahead
+from cluster_sim.slo import check_class_names
 from cluster_sim.speculation.requirements import Requirements, requirements
 from cluster_sim.speculation.schedule import dense_lookup
 from cluster_sim.speculation.vllm_config import warnings_of
@@ -64,6 +65,7 @@ def build(config: Config) -> Built:
     blocks = memory.num_gpu_blocks
     needs = requirements(config.speculation, draft_length(config), engine, config.model)
     workload = build_workload(config.workload, config.seed, engine.block_size, needs.hash_lookahead_tokens)
+    check_class_names(config, workload.class_names)
     ahead = tokens_ahead(engine, draft_length(config), needs.lookahead_tokens)
     rejected, lost = rejections(engine, workload, ahead, blocks)
     profiles = profiles_of(config)
@@ -136,11 +138,12 @@ def parallel_of(config: Config) -> Parallel:
 
 def _asked(config: Config, engine: EngineConfig, workload: Workload, rejected: Flags) -> Asked:
     unforeseen = int(engine.max_model_len or 0) - workload.prompt_tokens
+    timeout_s = config.workload.timeout_s
     requests: Table[Request] = empty_table(
         Request,
         len(workload.arrival_s),
         arrival_s=workload.arrival_s,
-        abort_s=np.inf,
+        abort_s=np.inf if timeout_s is None else workload.arrival_s + timeout_s,
         content_start=workload.content_start[:-1],
         content_blocks=np.diff(workload.content_start),
         prompt_tokens=workload.prompt_tokens,
@@ -150,7 +153,7 @@ def _asked(config: Config, engine: EngineConfig, workload: Workload, rejected: F
         session=_sessions(config, workload),
         is_rejected=rejected,
     )
-    return Asked(requests, np.ascontiguousarray(workload.content_ids, np.int64), False)
+    return Asked(requests, np.ascontiguousarray(workload.content_ids, np.int64), timeout_s is not None)
 
 
 def _batching(config: Config, engine: EngineConfig, needs: Requirements, blocks: int) -> Table[Batching]:

@@ -12,6 +12,7 @@ from cluster_sim.check_model import check_hardware, check_model
 from cluster_sim.check_router import check_router
 from cluster_sim.check_speculation import check_speculation
 from cluster_sim.check_sweep import check_sweep
+from cluster_sim.check_traffic import check_traffic, needs_lengths, needs_rate
 from cluster_sim.config import (
     Config,
     ExecutorKind,
@@ -38,6 +39,7 @@ def check(config: Config) -> None:
     check_acceptance(config.speculation)
     check_kept(config)
     _check_workload(config)
+    check_traffic(config.workload, config.engine.scheduling_policy)
     check_router(config)
     _check_executor(config)
     if config.sweep is not None:
@@ -99,7 +101,8 @@ def _check_workload(config: Config) -> None:
                     f"Leave workload.{key} or the trace out.",
                 )
         return
-    for key in ("request_rate", "prompt_tokens", "output_tokens"):
+    lengths = [key for key in ("prompt_tokens", "output_tokens") if needs_lengths(workload, key)]
+    for key in ("request_rate", *lengths) if needs_rate(workload) else lengths:
         if getattr(workload, key) is None:
             _refuse(
                 "traffic without a trace needs this value",

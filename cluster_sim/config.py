@@ -11,6 +11,7 @@ from omegaconf import MISSING
 
 from cluster_sim.choices import (
     AcceptancePolicy,
+    Arrivals,
     CudagraphMode,
     DraftCost,
     ExecutorKind,
@@ -20,10 +21,19 @@ from cluster_sim.choices import (
     RouterPolicy,
     SchedulingPolicy,
 )
+from cluster_sim.traffic_config import (
+    ClassConfig,
+    LimitsConfig,
+    SharedPrefixConfig,
+    TrafficConfig,
+    TurnsConfig,
+)
 
 __all__ = [
     "AcceptanceConfig",
     "AcceptancePolicy",
+    "Arrivals",
+    "ClassConfig",
     "ClusterConfig",
     "Config",
     "CudagraphMode",
@@ -32,6 +42,7 @@ __all__ = [
     "ExecutorConfig",
     "ExecutorKind",
     "HardwareConfig",
+    "LimitsConfig",
     "Method",
     "ModelConfig",
     "OutputConfig",
@@ -41,9 +52,11 @@ __all__ = [
     "RouterConfig",
     "RouterPolicy",
     "SchedulingPolicy",
+    "SharedPrefixConfig",
     "SloConfig",
     "SpeculationConfig",
     "SweepConfig",
+    "TurnsConfig",
     "WorkloadConfig",
 ]
 
@@ -199,7 +212,7 @@ class SpeculationConfig:
 
 
 @dataclass
-class WorkloadConfig:
+class WorkloadConfig(TrafficConfig):
     """Lengths are a whole number (fixed) or {distribution: lognormal, mean: ..., cv: ...}."""
 
     requests: int | None = None  # None: all of the trace, or as many as duration_s holds
@@ -208,7 +221,7 @@ class WorkloadConfig:
     prompt_tokens: Any = None  # None only with a trace
     output_tokens: Any = None  # None only with a trace
     ignore_eos: bool = True  # output_tokens is max_tokens; False: a stop token ends the output
-    trace: str | None = None  # a file; None: Poisson arrivals
+    trace: str | None = None  # a file; None: drawn arrivals
 
 
 @dataclass

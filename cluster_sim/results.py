@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from cluster_sim.config import Config, SloConfig
+from cluster_sim.config import Config
 from cluster_sim.engine.kinds import Outcome
 from cluster_sim.engine.rules import Request
 from cluster_sim.engine.state import LogRow, Tally
@@ -27,6 +27,7 @@ from cluster_sim.files import (
     write_yaml,
 )
 from cluster_sim.manifest import manifest
+from cluster_sim.slo import limits_of
 from cluster_sim.traffic import Traffic
 from cluster_sim.trials import trial_row, write_trials
 
@@ -79,22 +80,22 @@ def latencies(run: Run) -> Latencies:
     )
 
 
-def has_slo(slo: SloConfig) -> bool:
-    """Whether any latency is bounded."""
-    return any(limit is not None for limit in (slo.ttft_s, slo.tpot_s, slo.e2el_s))
+def has_slo(run: Run) -> Flags:
+    """Which requests have a latency that is bounded, shape [request]."""
+    flags: Flags = limits_of(run.config, run.class_names).exist[run.requests["workload_class"]]
+    return flags
 
 
 def meets_slo(run: Run, times: Latencies) -> Flags:
-    """Which requests completed within every given limit, shape [request]; a missing TPOT counts as 0."""
-    slo = run.config.slo
+    """Which requests completed within every limit of theirs, shape [request]; a missing TPOT counts as 0."""
+    limits, of_request = limits_of(run.config, run.class_names), run.requests["workload_class"]
     good: Flags = run.log["outcome"] == int(Outcome.completed)
     for seconds, limit_s in (
-        (times.ttft_s, slo.ttft_s),
-        (np.nan_to_num(times.tpot_s, nan=0.0), slo.tpot_s),
-        (times.e2el_s, slo.e2el_s),
+        (times.ttft_s, limits.ttft_s),
+        (np.nan_to_num(times.tpot_s, nan=0.0), limits.tpot_s),
+        (times.e2el_s, limits.e2el_s),
     ):
-        if limit_s is not None:
-            good &= seconds <= limit_s
+        good &= seconds <= limit_s[of_request]
     return good
 
 
@@ -124,7 +125,7 @@ def request_table(run: Run) -> pa.Table:
         "chunks": pa.array(log["chunks"]),
         "preemptions": pa.array(log["preemptions"]),
     }
-    if has_slo(run.config.slo):
+    if np.any(has_slo(run)):
         columns["slo_met"] = pa.array(meets_slo(run, times))
     return pa.table(columns)
 

@@ -30,6 +30,7 @@ def summarise(run: Run) -> dict[str, Any]:
     verified = run.tally.verified.sum(axis=(0, 1))
     return {
         **of_requests(run, everyone, duration_s),
+        **_of_classes(run, duration_s),
         "itl_s": _gaps(run.tally.gap_bins.sum(axis=(0, 1)), float(run.tally.totals["gap_sum_s"].sum())),
         "itl_by_step": _gaps_by_step(run),
         "itl_resolution_percent": 100 * BIN_WIDTH,
@@ -68,8 +69,7 @@ def of_requests(run: Run, chosen: Flags, duration_s: float) -> dict[str, Any]:
     completed = chosen & (log["outcome"] == int(Outcome.completed))
     good = chosen & meets_slo(run, times)
     emitted_tokens = log["emitted_tokens"]
-    asked = has_slo(run.config.slo)
-    offered = int(chosen.sum())
+    asked, offered = bool(np.any(has_slo(run)[chosen])), int(chosen.sum())
     return {
         "ttft_s": distribution(times.ttft_s[completed]),
         "tpot_s": distribution(times.tpot_s[completed & (emitted_tokens > 1)]),
@@ -99,6 +99,14 @@ def of_requests(run: Run, chosen: Flags, duration_s: float) -> dict[str, Any]:
         "tokens_per_chunk": _ratio(emitted_tokens[chosen].sum(), log["chunks"][chosen].sum()),
         "preemptions": int(log["preemptions"][chosen].sum()),
     }
+
+
+def _of_classes(run: Run, duration_s: float) -> dict[str, Any]:
+    """The same of each class apart, where there are several."""
+    if len(run.class_names) == 1:
+        return {}
+    members = {name: run.requests["workload_class"] == number for number, name in enumerate(run.class_names)}
+    return {"classes": {name: of_requests(run, chosen, duration_s) for name, chosen in members.items()}}
 
 
 def chunk_tokens(counts: Longs) -> dict[str, Any]:

@@ -22,6 +22,7 @@ from cluster_sim.config import Config, ExecutorConfig, SweepConfig
 from cluster_sim.executors import open_executor
 from cluster_sim.files import MANIFEST, SUMMARY, default_dir, open_directory, write_json, write_yaml
 from cluster_sim.flips import flips_of, kind_of, optima_of
+from cluster_sim.length_files import with_whole_paths
 from cluster_sim.luck import acceptance_source
 from cluster_sim.manifest import manifest, plain
 from cluster_sim.optimum import AUTO, resolved
@@ -138,10 +139,8 @@ def _with_schedule(config: Config, known: dict[str, Config]) -> Config:
 
 def _with_whole_paths(config: Config) -> Config:
     """The same files named from the root: a worker process may have another working directory."""
-    trace, bundle = config.workload.trace, config.cluster.bundle
-    if trace is not None:
-        whole = str(Path(trace).expanduser().absolute())
-        config = replace(config, workload=replace(config.workload, trace=whole))
+    bundle = config.cluster.bundle
+    config = replace(config, workload=with_whole_paths(config.workload))
     if bundle is not None and not bundle_directory(config).is_absolute():
         whole = str(bundle_directory(config).absolute())
         config = replace(config, cluster=replace(config.cluster, bundle=whole))

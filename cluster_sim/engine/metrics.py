@@ -21,6 +21,7 @@ BIN_WIDTH = 0.005  # relative
 NUM_GAP_BINS = 4200  # up to 1e-6 s * exp(4200 * 0.005) = 1,319 s
 COMPLETED = int(Outcome.completed)
 CANCELLED = int(Outcome.cancelled)
+TIMED_OUT = int(Outcome.timed_out)
 
 
 def gap_edges_s() -> Floats:
@@ -142,6 +143,12 @@ def completed(log: Table[LogRow], request: int) -> None:
 def aborted(log: Table[LogRow], request: int) -> None:
     """The client gave up."""
     log[request].outcome = CANCELLED
+
+
+@rule
+def timed_out(log: Table[LogRow], request: int) -> None:
+    """The client had set itself a time, and it is over."""
+    log[request].outcome = TIMED_OUT
 
 
 @rule

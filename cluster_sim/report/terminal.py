@@ -8,8 +8,9 @@ from rich.console import Console, Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from cluster_sim.config import Method, SloConfig
+from cluster_sim.config import LimitsConfig, Method, SloConfig
 from cluster_sim.engine_defaults import resolve_speculation
+from cluster_sim.report.classes import classes_table
 from cluster_sim.report.optimum import tables_words
 from cluster_sim.report.words import GIB, figures, percent, seconds, slo_limits
 from cluster_sim.results import Run
@@ -55,13 +56,19 @@ def cluster_of(run: Run) -> str:
     return f"{config.model.name}, {instances} of {instance}, {drafter}"
 
 
-def run_view(summary: Mapping[str, Any], header: str, slo: SloConfig) -> RenderableType:
-    """The summary of one simulation, to be read in ten seconds."""
+def run_view(
+    summary: Mapping[str, Any],
+    header: str,
+    slo: SloConfig,
+    own_limits: Mapping[str, LimitsConfig] | None = None,
+) -> RenderableType:
+    """The summary of one simulation, to be read in ten seconds; `own_limits`: those of some classes."""
     return Group(
         Text(header, style="bold"),
         Text(_outcome(summary)),
         _latency_table(summary),
-        _facts(dict(_fact_lines(summary, slo))),
+        *([classes_table(summary["classes"])] if "classes" in summary else []),
+        _facts(dict(_fact_lines(summary, slo, own_limits or {}))),
         *[Text(f"warning: {line}", style="yellow") for line in _warnings(summary)],
     )
 
@@ -94,7 +101,9 @@ def _facts(lines: Mapping[str, str]) -> Table:
     return table
 
 
-def _fact_lines(summary: Mapping[str, Any], slo: SloConfig) -> Iterator[tuple[str, str]]:
+def _fact_lines(
+    summary: Mapping[str, Any], slo: SloConfig, own_limits: Mapping[str, LimitsConfig]
+) -> Iterator[tuple[str, str]]:
     yield (
         "throughput",
         f"{figures(summary['output_throughput_tok_s'])} output tokens/s, "
@@ -106,7 +115,7 @@ def _fact_lines(summary: Mapping[str, Any], slo: SloConfig) -> Iterator[tuple[st
         yield (
             "SLO",
             f"{'met' if is_met else 'MISSED'}: {percent(summary['slo_attainment'])} of the requests within "
-            f"{slo_limits(slo)} (95% interval {percent(low)} to {percent(high)}; wanted "
+            f"{_limits(slo, own_limits)} (95% interval {percent(low)} to {percent(high)}; wanted "
             f"{percent(slo.attainment)}), {figures(summary['slo_goodput_rps'])} good requests/s",
         )
     yield "speculation", _speculation(summary)
@@ -134,6 +143,12 @@ def _fact_lines(summary: Mapping[str, Any], slo: SloConfig) -> Iterator[tuple[st
         f"{summary['preemptions']:,} preemptions",
     )
     yield "GPU memory", _memory(summary["memory_bytes"])
+
+
+def _limits(slo: SloConfig, own_limits: Mapping[str, LimitsConfig]) -> str:
+    """What the requests must meet: the limits of all, and those of some classes instead."""
+    own = [f"{name}: {slo_limits(limits)}" for name, limits in own_limits.items()]
+    return "; ".join([slo_limits(slo) or "no limit", *own])
 
 
 def _speculation(summary: Mapping[str, Any]) -> str:
