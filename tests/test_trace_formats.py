@@ -164,6 +164,11 @@ def test_requests_without_tokens_are_left_out_and_counted(trace: Path) -> None:
             "Correct or remove the line.",
         ),
         (
+            examples.TIMED_TRACE.replace("13.0", "1.7e12"),
+            "timestamp must be a number of seconds from 0 to 1e+11 beside blocks of 16 tokens, but got "
+            "1.7e+12 (FILE, line 2). Correct or remove the line.",
+        ),
+        (
             examples.AIPERF.replace("40.0", "40.5"),
             "metrics.output_sequence_length.value must be a whole number of tokens from 0 to 2147483647, "
             "but got 40.5 (FILE, line 1). Correct or remove the line.",
@@ -204,11 +209,12 @@ def test_files_that_pyarrow_cannot_read_give_the_same_columns(trace: Path) -> No
     assert fast.class_names == slow.class_names
 
 
-def test_chains_are_equal_exactly_where_all_ids_so_far_are() -> None:
+@pytest.mark.parametrize("step", [1, 2**60])
+def test_chains_are_equal_exactly_where_all_ids_so_far_are(step: int) -> None:
     generator = np.random.default_rng(5)
     lengths = generator.integers(0, 6, 60)
     start = np.concatenate(([0], np.cumsum(lengths)))
-    ids = generator.integers(0, 3, start[-1])
+    ids = step * generator.integers(0, 3, start[-1])
     numbers = chained(start, ids)
     prefixes = [
         tuple(ids[first : first + depth + 1])

@@ -8,14 +8,18 @@ import numpy as np
 
 from cluster_sim.traces.rows import Longs
 
+MOST_PAIRS = 2**63 - 1  # of a chain and an id: each must have a number of its own
+
 
 def chained(start: Longs, ids: Longs) -> Longs:
     """A number for every entry of `ids`: the same where this and all ids before it in its request agree.
 
     `start` [request + 1] says where the ids of each request begin.
     """
-    _, ranks = np.unique(ids, return_inverse=True)
-    distinct, made = int(ranks.max(initial=-1)) + 1, 0
+    ranks, distinct, made = ids, int(ids.max(initial=-1)) + 1, 0
+    if distinct * len(ids) > MOST_PAIRS:
+        values, ranks = np.unique(ids, return_inverse=True)
+        distinct = len(values)
     lengths = np.diff(start)
     alive = np.flatnonzero(lengths > 0)
     chain = np.zeros(len(lengths), np.int64)  # [request] the number of its last block so far

@@ -21,6 +21,7 @@ from cluster_sim.traces.rows import DEFAULT_CLASS, Floats, Longs
 from cluster_sim.traces.text import TraceText
 
 LARGEST_ID = 2**63 - 1
+BLOCK_BYTES = 2**24  # of a piece; a file with a longer line is read line by line
 MISSING = object()
 
 
@@ -114,7 +115,7 @@ def _read_regular(text: TraceText, fields: Sequence[Field], closed: bool) -> Col
         try:
             table = arrow_json.read_json(
                 pa.BufferReader(text.data),
-                arrow_json.ReadOptions(use_threads=False, block_size=len(text.data) + 1),
+                arrow_json.ReadOptions(block_size=BLOCK_BYTES),
                 arrow_json.ParseOptions(
                     explicit_schema=_schema(fields, label),
                     unexpected_field_behavior="error" if closed else "ignore",

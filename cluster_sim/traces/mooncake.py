@@ -25,7 +25,8 @@ from cluster_sim.traces.json_columns import (
 from cluster_sim.traces.rows import Floats, Longs, TraceRows, plain_rows
 from cluster_sim.traces.text import TraceText
 
-LATEST = 1e14  # ms, as Unix time the year 5138
+LATEST_S = 1e11  # as Unix time the year 5138: beyond it a time is in ms or ns
+LATEST = 1e14  # the same in ms
 _COUNT = f"a whole number from 0 to {LARGEST_COUNT}"
 _IDS = f"a list of whole numbers from 0 to {LARGEST_ID}"
 FIELDS = (
@@ -59,6 +60,10 @@ def parse(text: TraceText) -> TraceRows:
     times, prompt_tokens = floats_of(columns["timestamp"]), longs_of(columns["input_length"])
     start, ids = lists_of(columns["hash_ids"])
     flavour = _flavour(text, times, prompt_tokens, np.diff(start))
+    late = np.flatnonzero(times * flavour.seconds > LATEST_S)
+    if late.size:
+        rule = f"timestamp must be a number of seconds from 0 to {LATEST_S:g} beside blocks of 16 tokens"
+        text.refuse(rule, f"{times[late[0]]:g}", int(late[0]) + 1)
     rows = plain_rows(
         flavour.words, times * flavour.seconds, prompt_tokens, longs_of(columns["output_length"])
     )
