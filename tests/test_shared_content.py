@@ -16,7 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cluster_sim.compose import compose
-from cluster_sim.config import SharedPrefixConfig, TurnsConfig, WorkloadConfig
+from cluster_sim.config import Arrivals, SharedPrefixConfig, TurnsConfig, WorkloadConfig
 from cluster_sim.run import simulate
 from cluster_sim.workload import Workload, build_workload
 
@@ -120,6 +120,14 @@ def test_conversations_share_nothing_but_their_system_prompt() -> None:
     assert all(len(sessions) == 1 for sessions in seen.values())
 
 
+def test_a_key_that_reaches_out_of_the_system_prompt_is_the_conversations() -> None:
+    """32 tokens: the key of the second block of 16 covers one token more, the user's own."""
+    workload = talks(shared_prefix=SharedPrefixConfig(tokens=32), requests=50, lookahead=1)
+    chains = [ids_of(workload, requests[0]) for requests in turns_of(workload).values()]
+    assert len({chain[0] for chain in chains}) == 1
+    assert len({chain[1] for chain in chains}) == len(chains)
+
+
 def test_turns_are_geometric_and_their_gaps_exponential() -> None:
     """Conversations of the first half of the time, which are over by the end. KS: false alarm 1e-6.
 
@@ -137,12 +145,14 @@ def test_turns_are_geometric_and_their_gaps_exponential() -> None:
     assert kolmogorov.distance(gaps_s, lambda gap_s: -math.expm1(-gap_s / 5.0)) < kolmogorov.LIMIT
 
 
-def test_the_rate_counts_turns() -> None:
+@pytest.mark.parametrize("process", ["poisson", "gamma", "constant"])
+def test_the_rate_counts_turns(process: str) -> None:
     """8 requests/s from 100 s on, when conversations (15 s on average) come and go.
 
-    Counts vary by E[n^2] / E[n] = 7 of their mean; 6 standard errors: false alarm 2e-9.
+    Counts vary by E[n^2] / E[n] = 7 of their mean, or less; 6 standard errors: false alarm 2e-9.
     """
-    workload = talks(requests=None, duration_s=1100.0)
+    burstiness = 1.0 if process == "gamma" else None
+    workload = talks(requests=None, duration_s=1100.0, arrivals=Arrivals[process], burstiness=burstiness)
     late = (workload.arrival_s >= 100.0).sum()
     assert late == pytest.approx(8000, abs=6 * math.sqrt(7 * 8000))
 
