@@ -27,8 +27,9 @@ import numpy as np
 
 from cluster_sim.engine.kinds import Outcome
 from cluster_sim.engine.tables import Floats
-from cluster_sim.results import Flags, Run, has_slo, latencies, meets_slo
+from cluster_sim.results import Flags, Run, latencies, meets_slo
 from cluster_sim.saturation import growth_of_queue, leaves_s
+from cluster_sim.slo import is_bounded
 from cluster_sim.statistics import batch_means_interval, effective_number
 from cluster_sim.warmup import measured_of
 
@@ -111,7 +112,7 @@ def _values(run: Run, steady: Steady) -> Mapping[str, Floats]:
             ("queue_s", times.queue_s),
         )
     }
-    if has_slo(run.config.slo):
+    if is_bounded(run.config):
         values["slo_attainment"] = meets_slo(run, times)[steady.chosen].astype(np.float64)
     return values
 

@@ -20,7 +20,7 @@ from typing import Any
 
 from cluster_sim.config import Config, SearchConfig
 from cluster_sim.errors import UserError, naming
-from cluster_sim.results import has_slo
+from cluster_sim.slo import is_bounded
 from cluster_sim.trial import Trial, place_of
 from cluster_sim.trials import Row
 
@@ -151,6 +151,6 @@ def _with_value(config: Any, key: str, value: float) -> Any:
 
 
 def _check_slo(config: Config) -> None:
-    if not has_slo(config.slo):
+    if not is_bounded(config):
         rule, remedy = "a search needs an SLO to meet", "Set slo.ttft_s, slo.tpot_s or slo.e2el_s."
         raise UserError(rule, "no limit", "slo", remedy)

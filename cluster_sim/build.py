@@ -38,6 +38,7 @@ from cluster_sim.errors import UserError
 from cluster_sim.expert_tables import Ranks
 from cluster_sim.instances import InstanceKind, kinds_of, said_by
 from cluster_sim.luck import build_luck, profiles_of
+from cluster_sim.slo import check_class_names
 from cluster_sim.speculation.requirements import requirements
 from cluster_sim.speculation.schedule import dense_lookup
 from cluster_sim.step_tables import StepArrays, step_arrays
@@ -58,6 +59,7 @@ def build(config: Config) -> Built:
     kind_of = kind_of_engine_cores(kinds, config.cluster.data_parallel_size)
     block_size = kinds[0].setting.engine.block_size
     workload = build_workload(config.workload, config.seed, block_size, hash_lookahead_tokens(kinds))
+    check_class_names(config, workload.class_names)
     check_go_together(config, kinds, workload)
     rejected, lost = rejected_by(config, kinds, workload, lambda name: _members(config, name))
     lookups, classes = [_draft_length_at(one) for one in kinds], len(workload.class_names)
@@ -140,11 +142,12 @@ def parallel_of(config: Config) -> Parallel:
 
 def _asked(config: Config, engine: EngineConfig, workload: Workload, rejected: Flags) -> Asked:
     unforeseen = int(engine.max_model_len or 0) - workload.prompt_tokens
+    timeout_s = config.workload.timeout_s
     requests: Table[Request] = empty_table(
         Request,
         len(workload.arrival_s),
         arrival_s=workload.arrival_s,
-        abort_s=np.inf,
+        abort_s=np.inf if timeout_s is None else workload.arrival_s + timeout_s,
         content_start=workload.content_start[:-1],
         content_blocks=np.diff(workload.content_start),
         prompt_tokens=workload.prompt_tokens,
@@ -154,7 +157,7 @@ def _asked(config: Config, engine: EngineConfig, workload: Workload, rejected: F
         session=_sessions(config, workload),
         is_rejected=rejected,
     )
-    return Asked(requests, np.ascontiguousarray(workload.content_ids, np.int64), False)
+    return Asked(requests, np.ascontiguousarray(workload.content_ids, np.int64), timeout_s is not None)
 
 
 def _batching(one: BuiltKind) -> Table[Batching]:

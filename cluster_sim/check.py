@@ -14,7 +14,11 @@ from cluster_sim.check_model import check_hardware, check_model
 from cluster_sim.check_router import check_router
 from cluster_sim.check_speculation import check_speculation
 from cluster_sim.check_sweep import check_sweep
-from cluster_sim.config import Config, Method
+from cluster_sim.check_traffic import check_traffic, needs_lengths, needs_rate
+from cluster_sim.config import (
+    Config,
+    Method,
+)
 from cluster_sim.engine_defaults import resolve_engine
 from cluster_sim.errors import UserError
 from cluster_sim.schema import shown
@@ -36,6 +40,7 @@ def check(config: Config) -> None:
     check_acceptance(config.speculation)
     check_kept(config)
     _check_workload(config)
+    check_traffic(config.workload, config.engine.scheduling_policy)
     check_router(config)
     check_executor(config)
     check_faults(config)
@@ -102,7 +107,8 @@ def _check_workload(config: Config) -> None:
                     f"Leave workload.{key} or the trace out.",
                 )
         return
-    for key in ("request_rate", "prompt_tokens", "output_tokens"):
+    lengths = [key for key in ("prompt_tokens", "output_tokens") if needs_lengths(workload, key)]
+    for key in ("request_rate", *lengths) if needs_rate(workload) else lengths:
         if getattr(workload, key) is None:
             _refuse(
                 "traffic without a trace needs this value",

@@ -93,6 +93,17 @@ class DraftCost(Enum):
     zero = "zero"
 
 
+class Arrivals(Enum):
+    """How the times of drawn requests come about."""
+
+    poisson = "poisson"
+    gamma = "gamma"  # vLLM's --burstiness
+    constant = "constant"
+    ramp = "ramp"  # a rate that changes steadily
+    diurnal = "diurnal"  # a rate that swings
+    bursts = "bursts"  # a rate that jumps between two values
+
+
 class Quantization(Enum):
     """vLLM's --quantization, as far as it has costs: the bytes of a weight."""
 

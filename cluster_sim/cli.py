@@ -43,6 +43,9 @@ commands:
                         do not say so themselves
   replay-vllm PATH...   replay recorded runs of vLLM's scheduler; exit code 1
                         when one differs
+  trace describe FILE   what is in a trace: format, rates, burstiness, lengths,
+                        classes, sessions, shared prefixes, oddities;
+                        --json FILE
   list WHAT             names of: models, hardware, bundles, routers, proposers,
                         policies, sweeps
 
@@ -153,11 +156,12 @@ def _simulate(config: "Config") -> int:
     from cluster_sim.report.progress import progress
     from cluster_sim.report.terminal import header_of, run_view
     from cluster_sim.single import run_single
+    from cluster_sim.slo import own_limits
 
     announce_compilation("loop")
     with progress("simulation", "requests", sys.stderr) as report:
         done = run_single(config, report)
-    show(run_view(done.summary, header_of(done.run), config.slo))
+    show(run_view(done.summary, header_of(done.run), config.slo, dict(own_limits(config))))
     say(f"results in {done.directory}")
     return DONE
 
@@ -254,6 +258,26 @@ def _import_bundle(given: list[str]) -> int:
     return DONE
 
 
+def _trace(given: list[str]) -> int:
+    parser = _Parser(prog="trace", add_help=False, allow_abbrev=False)
+    parser.add_argument("action", choices=("describe",), metavar="describe")
+    parser.add_argument("file", metavar="FILE")
+    parser.add_argument("--json")
+    parser.add_argument("--debug", action="store_true")
+    options = parser.parse_args(given)
+    from cluster_sim.files import write_json
+    from cluster_sim.report.console import say, show
+    from cluster_sim.report.trace import trace_view
+    from cluster_sim.trace_facts import describe
+
+    facts = describe(Path(options.file).expanduser())
+    show(trace_view(facts))
+    if options.json is not None:
+        write_json(Path(options.json), facts)
+        say(f"facts in {options.json}")
+    return DONE
+
+
 def _list(words: list[str]) -> int:
     from cluster_sim.listing import names
 
@@ -261,7 +285,7 @@ def _list(words: list[str]) -> int:
     return DONE
 
 
-WITH_OPTIONS = {"validate": _validate, "import-bundle": _import_bundle}
+WITH_OPTIONS = {"validate": _validate, "import-bundle": _import_bundle, "trace": _trace}
 
 
 def _interrupt(_signal: int, _frame: object) -> NoReturn:

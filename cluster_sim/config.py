@@ -11,6 +11,7 @@ from omegaconf import MISSING
 
 from cluster_sim.choices import (
     AcceptancePolicy,
+    Arrivals,
     CudagraphMode,
     DraftCost,
     ExecutorKind,
@@ -23,10 +24,19 @@ from cluster_sim.choices import (
 )
 from cluster_sim.facts import HardwareConfig, ModelConfig, Roofline
 from cluster_sim.fault_config import FaultConfig
+from cluster_sim.traffic_config import (
+    ClassConfig,
+    LimitsConfig,
+    SharedPrefixConfig,
+    TrafficConfig,
+    TurnsConfig,
+)
 
 __all__ = [
     "AcceptanceConfig",
     "AcceptancePolicy",
+    "Arrivals",
+    "ClassConfig",
     "ClusterConfig",
     "Config",
     "CudagraphMode",
@@ -36,6 +46,7 @@ __all__ = [
     "ExecutorKind",
     "HardwareConfig",
     "InstanceConfig",
+    "LimitsConfig",
     "Method",
     "ModelConfig",
     "OutputConfig",
@@ -47,9 +58,11 @@ __all__ = [
     "RouterPolicy",
     "SchedulingPolicy",
     "SearchConfig",
+    "SharedPrefixConfig",
     "SloConfig",
     "SpeculationConfig",
     "SweepConfig",
+    "TurnsConfig",
     "WorkloadConfig",
 ]
 
@@ -152,7 +165,7 @@ class OverrideConfig:
 
 
 @dataclass
-class WorkloadConfig:
+class WorkloadConfig(TrafficConfig):
     """Lengths are a whole number (fixed) or {distribution: lognormal, mean: ..., cv: ...}."""
 
     requests: int | None = None  # None: all of the trace, or as many as duration_s holds
@@ -161,7 +174,7 @@ class WorkloadConfig:
     prompt_tokens: Any = None  # None only with a trace
     output_tokens: Any = None  # None only with a trace
     ignore_eos: bool = True  # output_tokens is max_tokens; False: a stop token ends the output
-    trace: str | None = None  # a file; None: Poisson arrivals
+    trace: str | None = None  # a file; None: drawn arrivals
     warmup: float = 0.0  # share of the time of arrivals; requests of it are not measured (warmup.py)
     cooldown: float = 0.0  # the same at the end
 
@@ -195,9 +208,7 @@ class ExecutorConfig:
     kind: ExecutorKind = MISSING
     address: str | None = None  # None: a local Ray, or RAY_ADDRESS
     workers: int | None = None  # None: one per core
-    instances_per_host: int | None = (
-        None  # of one simulation, a worker each; None: spread evenly over workers
-    )
+    instances_per_host: int | None = None  # of one simulation, a worker each; None: spread over workers
 
 
 @dataclass

@@ -87,7 +87,7 @@ def optima_of(trials: Sequence[Trial], rows: Sequence[Row], baseline: str, axis:
 
 def kind_of(config: Config) -> Config:
     """`config` without what neither its tables nor its inputs' kind depend on: seed and request rate."""
-    rate = None if config.workload.trace else 1.0
+    rate = None if config.workload.trace or config.workload.request_rate is None else 1.0
     return replace(config, seed=0, workload=replace(config.workload, request_rate=rate))
 
 

@@ -25,7 +25,7 @@ def rejections(
 
     vLLM's API server refuses a prompt that leaves no room for an output token; its scheduler hangs for ever
     with a request that outgrows the whole KV cache at the head of the queue. Both are counted as rejected
-    when they come from a trace.
+    when a trace brings them, or a conversation grows so long.
 
     Raises:
         UserError: such a request was made by the user's own lengths.
@@ -34,7 +34,7 @@ def rejections(
     tokens = np.minimum(workload.prompt_tokens + workload.output_tokens + ahead, longest)
     too_long = may_come & (workload.prompt_tokens >= longest)
     too_big = may_come & ~too_long & (-(-tokens // engine.block_size) > blocks - 1)
-    if not workload.recorded:
+    if not workload.may_reject:
         _refuse(workload, too_long, f"a prompt must be shorter than engine.max_model_len={longest}", TOO_LONG)
         cache = f"the KV cache of {blocks - 1} blocks of {engine.block_size} tokens"
         rule = f"a request must fit into {cache} alone (vLLM hangs with it at the head of the queue)"

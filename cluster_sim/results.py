@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from cluster_sim.config import Config, SloConfig
+from cluster_sim.config import Config
 from cluster_sim.engine.kinds import Outcome
 from cluster_sim.engine.rules import Request
 from cluster_sim.engine.state import LogRow, Tally
@@ -30,6 +30,7 @@ from cluster_sim.files import (
 from cluster_sim.instances import kinds_of
 from cluster_sim.manifest import manifest
 from cluster_sim.run_kinds import RunKind
+from cluster_sim.slo import limits_of
 from cluster_sim.traffic import Traffic
 from cluster_sim.trials import trial_row, write_trials
 
@@ -84,13 +85,14 @@ def latencies(run: Run) -> Latencies:
     )
 
 
-def has_slo(slo: SloConfig) -> bool:
-    """Whether any latency is bounded."""
-    return any(limit is not None for limit in (slo.ttft_s, slo.tpot_s, slo.e2el_s))
+def has_slo(run: Run) -> Flags:
+    """Which requests have a latency that is bounded, shape [request]."""
+    flags: Flags = limits_of(run.config, run.class_names).exist[run.requests["workload_class"]]
+    return flags
 
 
 def meets_slo(run: Run, times: Latencies) -> Flags:
-    """Which requests completed within every given limit, shape [request]."""
+    """Which requests completed within every limit of theirs, shape [request]."""
     good: Flags = run.log["outcome"] == int(Outcome.completed)
     for met in meets_limits(run, times).values():
         good &= met
@@ -98,17 +100,18 @@ def meets_slo(run: Run, times: Latencies) -> Flags:
 
 
 def meets_limits(run: Run, times: Latencies) -> dict[str, Flags]:
-    """Which requests completed within each given limit of the SLO, shape [request]; a missing TPOT is 0."""
-    slo, completed = run.config.slo, run.log["outcome"] == int(Outcome.completed)
-    limits = {
-        "ttft_s": (times.ttft_s, slo.ttft_s),
-        "tpot_s": (np.nan_to_num(times.tpot_s, nan=0.0), slo.tpot_s),
-        "e2el_s": (times.e2el_s, slo.e2el_s),
+    """Which requests completed within each limit that any class has, [request]; a missing TPOT is 0."""
+    limits, of_request = limits_of(run.config, run.class_names), run.requests["workload_class"]
+    completed = run.log["outcome"] == int(Outcome.completed)
+    given = {
+        "ttft_s": (times.ttft_s, limits.ttft_s),
+        "tpot_s": (np.nan_to_num(times.tpot_s, nan=0.0), limits.tpot_s),
+        "e2el_s": (times.e2el_s, limits.e2el_s),
     }
     return {
-        name: completed & (seconds <= limit_s)
-        for name, (seconds, limit_s) in limits.items()
-        if limit_s is not None
+        name: completed & (seconds <= limit_s[of_request])
+        for name, (seconds, limit_s) in given.items()
+        if np.isfinite(limit_s).any()
     }
 
 
@@ -140,7 +143,7 @@ def request_table(run: Run) -> pa.Table:
         "retries": pa.array(log["retries"]),
         "lost_tokens": pa.array(log["lost_tokens"]),
     }
-    if has_slo(run.config.slo):
+    if np.any(has_slo(run)):
         columns["slo_met"] = pa.array(meets_slo(run, times))
     return pa.table(columns)
 

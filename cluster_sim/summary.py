@@ -39,6 +39,7 @@ def summarise(run: Run) -> dict[str, Any]:
     return {
         **of_requests(run, everyone, duration_s),
         "measured": measured_of(run).as_dict(),
+        **_of_classes(run, duration_s),
         "itl_s": _gaps(run.tally.gap_bins.sum(axis=(0, 1)), float(run.tally.totals["gap_sum_s"].sum())),
         "itl_by_step": _gaps_by_step(run),
         "itl_resolution_percent": 100 * BIN_WIDTH,
@@ -114,7 +115,7 @@ def of_requests(run: Run, chosen: Flags, duration_s: float) -> dict[str, Any]:
 def _within_slo(run: Run, times: Latencies, chosen: Flags, duration_s: float) -> dict[str, Any]:
     """Attainment and goodput of the `chosen` requests over `duration_s`; None without limits."""
     good, limits = chosen & meets_slo(run, times), meets_limits(run, times)
-    asked, offered = has_slo(run.config.slo), int(chosen.sum())
+    asked, offered = bool(np.any(has_slo(run)[chosen])), int(chosen.sum())
     return {
         "slo_goodput_rps": _rate(good.sum(), duration_s) if asked else None,
         "slo_attainment": int(good.sum()) / offered if asked and offered else None,
@@ -125,6 +126,14 @@ def _within_slo(run: Run, times: Latencies, chosen: Flags, duration_s: float) ->
         },
         "token_goodput_tok_s": _rate(run.log["emitted_tokens"][good].sum(), duration_s) if asked else None,
     }
+
+
+def _of_classes(run: Run, duration_s: float) -> dict[str, Any]:
+    """The same of each class apart, where there are several."""
+    if len(run.class_names) == 1:
+        return {}
+    members = {name: run.requests["workload_class"] == number for number, name in enumerate(run.class_names)}
+    return {"classes": {name: of_requests(run, chosen, duration_s) for name, chosen in members.items()}}
 
 
 def chunk_tokens(counts: Longs) -> dict[str, Any]:

@@ -27,6 +27,7 @@ from cluster_sim.executors import open_executor
 from cluster_sim.files import MANIFEST, SUMMARY, default_dir, open_directory, write_json, write_yaml
 from cluster_sim.flips import flips_of, kind_of, optima_of
 from cluster_sim.instances import with_each
+from cluster_sim.length_files import with_whole_paths
 from cluster_sim.luck import acceptance_source
 from cluster_sim.manifest import manifest, plain
 from cluster_sim.optimum import resolved, wants_schedule
@@ -170,11 +171,7 @@ def _with_schedule(config: Config, known: dict[str, Config]) -> Config:
 
 def _with_whole_paths(config: Config) -> Config:
     """The same files named from the root: a worker process may have another working directory."""
-    trace = config.workload.trace
-    if trace is not None:
-        whole = str(Path(trace).expanduser().absolute())
-        config = replace(config, workload=replace(config.workload, trace=whole))
-    return with_each(config, _with_whole_bundle)
+    return with_each(replace(config, workload=with_whole_paths(config.workload)), _with_whole_bundle)
 
 
 def _with_whole_bundle(config: Config) -> Config:

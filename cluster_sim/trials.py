@@ -131,7 +131,8 @@ def _whole_lines(journal: FileIO) -> list[Row]:
 def _flat(tree: Mapping[str, Any], path: str = "") -> Row:
     row: Row = {}
     for key, value in tree.items():
-        row |= _flat(value, f"{path}{key}.") if isinstance(value, Mapping) else {f"{path}{key}": value}
+        name = f"{path}{key.replace('.', '_')}"  # of a class, which may have dots
+        row |= _flat(value, f"{name}.") if isinstance(value, Mapping) else {name: value}
     return row
 
 

@@ -42,7 +42,7 @@ def requests(number: int, workload_class: Any = 0, class_names: tuple[str, ...] 
         class_names=class_names,
         session=np.arange(number),
         source="by hand",
-        recorded=False,
+        may_reject=False,
         warnings=(),
     )
 

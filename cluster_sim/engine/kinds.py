@@ -93,6 +93,12 @@ class Purpose(IntEnum):
     output_tokens = 4
     ease = 5
     router = 6
+    bursts = 20
+    workload_class = 21
+    length_row = 22
+    prefix_group = 23
+    turns = 24
+    turn_gap = 25
 
 
 class Command(IntEnum):

@@ -25,6 +25,7 @@ NUM_GAP_BINS = 4200  # up to 1e-6 s * exp(4200 * 0.005) = 1,319 s
 COMPLETED = int(Outcome.completed)
 CANCELLED = int(Outcome.cancelled)
 FAILED = int(Outcome.failed)
+TIMED_OUT = int(Outcome.timed_out)
 
 
 def gap_edges_s() -> Floats:
@@ -174,6 +175,12 @@ def retried(log: Table[LogRow], request: int) -> None:
 def failed(log: Table[LogRow], request: int) -> None:
     """The client has got an error."""
     log[request].outcome = FAILED
+
+
+@rule
+def timed_out(log: Table[LogRow], request: int) -> None:
+    """The client had set itself a time, and it is over."""
+    log[request].outcome = TIMED_OUT
 
 
 @rule

@@ -11,7 +11,7 @@ class Request:
     """What a client asks for."""
 
     arrival_s: Float  # non-decreasing
-    abort_s: Float  # when the client gives up; inf: never
+    abort_s: Float  # when the client's time is over and it gives up; inf: never
     content_start: Int64  # into Workload.content_ids
     content_blocks: Int32  # its first so many full blocks have a content id
     prompt_tokens: Int32

@@ -8,9 +8,10 @@ from rich.console import Console, Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from cluster_sim.config import SloConfig
+from cluster_sim.config import LimitsConfig, SloConfig
 from cluster_sim.fault_report import words_of as fault_words
 from cluster_sim.instances import kinds_of
+from cluster_sim.report.classes import classes_table
 from cluster_sim.report.intervals import measured_lines, steady_words, wilson_words
 from cluster_sim.report.kinds import cluster_words, kinds_table
 from cluster_sim.report.optimum import tables_words
@@ -48,15 +49,21 @@ def cluster_of(run: Run) -> str:
     return cluster_words(run.config.model.name, kinds_of(run.config)) + faults
 
 
-def run_view(summary: Mapping[str, Any], header: str, slo: SloConfig) -> RenderableType:
-    """The summary of one simulation, to be read in ten seconds."""
+def run_view(
+    summary: Mapping[str, Any],
+    header: str,
+    slo: SloConfig,
+    own_limits: Mapping[str, LimitsConfig] | None = None,
+) -> RenderableType:
+    """The summary of one simulation, to be read in ten seconds; `own_limits`: those of some classes."""
     return Group(
         Text(header, style="bold"),
         Text(_outcome(summary)),
         *[Text(line) for line in measured_lines(summary)],
         _latency_table(summary),
         *([kinds_table(summary["by_instance_kind"])] if "by_instance_kind" in summary else []),
-        _facts(dict(_fact_lines(summary, slo))),
+        *([classes_table(summary["classes"])] if "classes" in summary else []),
+        _facts(dict(_fact_lines(summary, slo, own_limits or {}))),
         *[Text(f"warning: {line}", style="yellow") for line in _warnings(summary)],
     )
 
@@ -89,7 +96,9 @@ def _facts(lines: Mapping[str, str]) -> Table:
     return table
 
 
-def _fact_lines(summary: Mapping[str, Any], slo: SloConfig) -> Iterator[tuple[str, str]]:
+def _fact_lines(
+    summary: Mapping[str, Any], slo: SloConfig, own_limits: Mapping[str, LimitsConfig]
+) -> Iterator[tuple[str, str]]:
     yield (
         "throughput",
         f"{figures(summary['output_throughput_tok_s'])} output tokens/s, "
@@ -102,7 +111,7 @@ def _fact_lines(summary: Mapping[str, Any], slo: SloConfig) -> Iterator[tuple[st
         yield (
             "SLO",
             f"{'met' if is_met else 'MISSED'}: {percent(summary['slo_attainment'])} of the requests within "
-            f"{slo_limits(slo)} ({wilson_words(summary)}wanted {percent(slo.attainment)}), "
+            f"{_limits(slo, own_limits)} ({wilson_words(summary)}wanted {percent(slo.attainment)}), "
             f"{figures(summary['slo_goodput_rps'])} good requests/s",
         )
     yield "speculation", _speculation(summary)
@@ -142,6 +151,12 @@ def _of_one_instance(summary: Mapping[str, Any]) -> Iterator[tuple[str, Mapping[
         yield "", summary
     for name, part in summary.get("by_instance_kind", {}).items():
         yield f" of {name}", part
+
+
+def _limits(slo: SloConfig, own_limits: Mapping[str, LimitsConfig]) -> str:
+    """What the requests must meet: the limits of all, and those of some classes instead."""
+    own = [f"{name}: {slo_limits(limits)}" for name, limits in own_limits.items()]
+    return "; ".join([slo_limits(slo) or "no limit", *own])
 
 
 def _speculation(summary: Mapping[str, Any]) -> str:
