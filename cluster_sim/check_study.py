@@ -1,4 +1,4 @@
-"""What must hold of a study itself: loads, seeds, space, objective. Trials are checked as they are composed."""
+"""What must hold of a study itself: loads, seeds, space, objective. Trials are checked as they come."""
 
 import re
 from collections.abc import Mapping, Sequence

@@ -47,7 +47,8 @@ def build(
         UserError: heads that do not divide, or costs that the hardware lacks (all-reduce, fp8).
     """
     _check_divides(model, parallel)
-    kernels = Kernels(model, hardware, parallel, verify_attention)
+    other = {} if verify_attention is None else {"verify_attention": verify_attention}
+    kernels = Kernels(model, hardware, parallel, **other)
     drafters = drafters_of(model, parallel)
     grids = {**_target_tables(kernels), **draft_tables(hardware, drafters, sizes(MAX_TOKENS))}
     source = f"{_HOW}; fit: {hardware.source}"

@@ -1,6 +1,7 @@
 """A study on the terminal: the recommendation in a sentence, the arms beside it, and how far it stands."""
 
 from collections.abc import Iterator, Mapping
+from itertools import zip_longest
 from typing import Any
 
 from rich import box
@@ -53,7 +54,10 @@ def answer(summary: Mapping[str, Any]) -> Iterator[str]:
             "than chance or 1%: a TIE, and the simpler one goes first."
         )
     else:
-        yield f"Recommended: {recommended}. Every simpler arm is worse, under the fresh seeds, by more than chance and 1%."
+        yield (
+            f"Recommended: {recommended}. Every simpler arm is worse by more than chance and 1%, "
+            "over all loads or under one of them."
+        )
     if verdict["was_overtaken"]:
         yield "The best of the search was not the best under fresh seeds: it owed something to luck."
 
@@ -61,7 +65,8 @@ def answer(summary: Mapping[str, Any]) -> Iterator[str]:
 def _asked(summary: Mapping[str, Any]) -> Iterator[str]:
     search = summary["search"]
     loads = ", ".join(_load(load) for load in summary["loads"])
-    yield f"{summary['objective'].replace('_', ' ')} in {summary['unit']}, {summary['over_loads']} over {loads};"
+    what = summary["objective"].replace("slo", "SLO").replace("tpot", "TPOT").replace("_", " ")
+    yield f"{what} in {summary['unit']}, {summary['over_loads']} over {loads};"
     for name, limit in summary["constraints"].items():
         words = f"at least {percent(limit)}" if name == "attainment" else f"at most {seconds(limit)}"
         yield f"{LIMITS[name]} {words};"
@@ -88,7 +93,10 @@ def _arms(summary: Mapping[str, Any], width: int) -> Table:
         arm.append("  <- recommended" if is_chosen else "")
         by_load = [_number(summary, value) for value in one["by_load"]] if loads else []
         marks = one["vs_champion"]["by_load"] if one["vs_champion"] else []
-        cells = [Text(f"{value} {MARKS[mark]}", style=STYLES[mark]) for value, mark in zip(by_load, marks)]
+        cells = [
+            Text(f"{value} {MARKS[mark]}", style=STYLES[mark])
+            for value, mark in zip_longest(by_load, marks[: len(by_load)], fillvalue="tie")
+        ]
         table.add_row(arm, _value(summary, one), _difference(summary, one), *cells)
     return table
 

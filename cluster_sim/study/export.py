@@ -1,6 +1,6 @@
 """What a study leaves for servers: vLLM's --speculative-config, TensorRT-LLM's schedule, a file to run again.
 
-An arm without speculation has no schedule: then there is no file, and one that an earlier run left is removed.
+An arm without speculation has no schedule: then there is no such file, and one of an earlier run is removed.
 """
 
 from collections.abc import Iterator
@@ -28,11 +28,11 @@ def export(config: Config, max_num_seqs: int, directory: Path, drafter: str | No
     """
     write_yaml(directory / BEST, _as_file(config))
     run = f"python -m cluster_sim --config {directory / BEST}"
-    lines = [f"{BEST} holds the recommended cluster under the last load; run it again: {run}"]
+    lines = [f"to simulate it again, under the last load: {run}"]
     for name in (SCHEDULE, TRTLLM):
         (directory / name).unlink(missing_ok=True)
     if config.speculation.method is Method.none:
-        return [*lines, "on the server: leave --speculative-config out"]
+        return [*lines, "for vLLM: leave --speculative-config out"]
     return [*lines, *_vllm(config, directory, drafter), *_trtllm(config, max_num_seqs, directory)]
 
 
@@ -51,7 +51,7 @@ def _vllm(config: Config, directory: Path, drafter: str | None) -> Iterator[str]
     if drafter is not None:
         written["model"] = drafter
     write_json(directory / SCHEDULE, written)
-    yield f'{SCHEDULE} is for vLLM 0.33: vllm serve MODEL --speculative-config "$(cat {directory / SCHEDULE})"'
+    yield f'for vLLM 0.33: vllm serve MODEL --speculative-config "$(cat {directory / SCHEDULE})"'
     if "model" not in written and config.speculation.method in NEEDS_CHECKPOINT:
         yield (
             f'{SCHEDULE} still needs the drafter\'s checkpoint, "model", which vLLM does not guess: the same '
@@ -73,4 +73,4 @@ def _trtllm(config: Config, max_num_seqs: int, directory: Path) -> Iterator[str]
         yield f"no {TRTLLM}: {error.rule}, but it has {error.got}"
         return
     write_json(directory / TRTLLM, {"max_draft_len": longest, "draft_len_schedule": mapping})
-    yield f"{TRTLLM} is the same for TensorRT-LLM's speculative_config"
+    yield f"for TensorRT-LLM's speculative_config: {directory / TRTLLM}"

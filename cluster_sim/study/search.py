@@ -1,9 +1,9 @@
 """What to try next: first what the tables know, then small steps from the best, then Optuna's TPE.
 
-The next point is a function of the study's seed, its number, what has been told and what is under way: it does
-not depend on who computes how fast, as long as trials are told in their order (window.py). Optuna's study is
-kept in memory; each trial that has been told is added to a journal, which optuna-dashboard opens, as a whole:
-one line of the file. A study that goes on takes its first points from there.
+The next point is a function of the study's seed, its number, what has been told and what is under way: it
+does not depend on who computes how fast, as long as trials are told in their order (window.py). Optuna's study
+is kept in memory; each trial that has been told is added as a whole, one line, to a journal, which
+optuna-dashboard opens. A study that goes on takes its first points from there.
 
 The only import of Optuna; written for version 5.
 """
@@ -19,13 +19,13 @@ from optuna.distributions import BaseDistribution, IntDistribution
 from optuna.samplers import TPESampler
 from optuna.storages import JournalStorage
 from optuna.storages.journal import JournalFileBackend
+from optuna.study import StudyDirection
 from optuna.trial import FrozenTrial, TrialState
 
 from cluster_sim.study.objective import Score, Task, is_better
 from cluster_sim.study.space import Candidate, Space
 
 ATTEMPTS = 20  # of TPE to find a point that has not been tried
-Known = Callable[[Candidate], str]  # the name of what vLLM runs of it
 
 
 @dataclass(frozen=True)
@@ -59,19 +59,16 @@ class Problem:
 class Search:
     """Asks for trials and is told how they went, in their order."""
 
-    def __init__(
-        self, task: Task, space: Space, name_of: Known, starts: Sequence[Candidate], seed: int, journal: Path
-    ) -> None:
-        """`starts` come first, in this order; `journal` is the file that keeps what has been told."""
+    def __init__(self, problem: Problem, journal: Path) -> None:
+        """`journal` is the file that keeps what has been told."""
         optuna.logging.set_verbosity(optuna.logging.ERROR)
-        self._task, self._space, self._name_of, self._seed = task, space, name_of, seed
-        self._starts = list(starts)
+        self._problem, self._space, self._name_of = problem, problem.space, problem.name_of
         self._asked: list[optuna.trial.Trial] = []
         self._names: set[str] = set()  # of what has been asked
         self._distributions: dict[str, BaseDistribution] = {
-            name: IntDistribution(low, high) for name, (low, high) in space.bounds.items()
+            name: IntDistribution(low, high) for name, (low, high) in problem.space.bounds.items()
         }
-        direction = "maximize" if task.more_is_better else "minimize"
+        direction = StudyDirection.MAXIMIZE if problem.task.more_is_better else StudyDirection.MINIMIZE
         self._study = optuna.create_study(direction=direction)
         self._journal = _open_journal(journal, direction)
         self._kept = self._journal.get_trials(deepcopy=False)
@@ -88,7 +85,9 @@ class Search:
         parameters = self._chosen(number)
         if parameters is not None:
             self._study.enqueue_trial(parameters)
-        self._study.sampler = _Sampler(self._seed * 1_000_003 + number, self._distributions, self._is_new)
+        self._study.sampler = _Sampler(
+            self._problem.seed * 1_000_003 + number, self._distributions, self._is_new
+        )
         trial = self._study.ask(self._distributions)
         candidate = self._space.candidate(trial.params)
         name = self._name_of(candidate)
@@ -117,7 +116,7 @@ class Search:
 
     def _take(self, told: Told, first: Score) -> None:
         self.told.append(told)
-        if self._best is None or is_better(self._task, told.score, self._best.score):
+        if self._best is None or is_better(self._problem.task, told.score, self._best.score):
             self._best = told
             self._bar = first.value if told.score.is_feasible else None
 
@@ -125,8 +124,8 @@ class Search:
         """The parameters of the trial of this number; None: TPE's."""
         if number < len(self._kept):
             return dict(self._kept[number].params)
-        if number < len(self._starts):
-            return self._space.parameters(self._starts[number])
+        if number < len(self._problem.starts):
+            return self._space.parameters(self._problem.starts[number])
         if self._best is None:
             return None
         steps = self._space.neighbours(self._best.candidate)
@@ -172,7 +171,7 @@ class _Sampler(TPESampler):
         return parameters
 
 
-def _open_journal(file: Path, direction: str) -> optuna.Study:
+def _open_journal(file: Path, direction: StudyDirection) -> optuna.Study:
     """The study in `file`, without what a kill left: half a line at its end, and the lock of a dead process.
 
     The directory is ours alone (trials.open_trials holds it).

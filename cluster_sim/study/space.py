@@ -17,7 +17,7 @@ Parameters = Mapping[str, int]
 
 @dataclass(frozen=True)
 class Candidate:
-    """Draft lengths of the buckets; bucket i ends with batch size lasts[i], the last one with max_num_seqs."""
+    """A draft length for each bucket; bucket i ends with batch size lasts[i], the last with max_num_seqs."""
 
     lengths: tuple[int, ...]
     lasts: tuple[int, ...]  # one less

@@ -21,10 +21,8 @@ def summary_of(
     task: Task,
     verdict: Verdict,
     rows: Sequence[Row],
-    search: Mapping[str, int],
-    sensitivity: Sequence[Mapping[str, Any]],
 ) -> dict[str, Any]:
-    """All of it but what depends on the machine; `rows` are those under the fresh seeds."""
+    """What the verdict rests on; `rows` are those under the fresh seeds."""
     means = compare_arms(rows, _off(verdict), list(study.axes))
     return {
         "study": study.name,
@@ -36,10 +34,8 @@ def summary_of(
         "loads": [one["axes"] for one in next(iter(means["arms"].values()))],
         "seeds": list(study.seeds),
         "fresh_seeds": list(study.fresh_seeds),
-        "search": dict(search),
         "verdict": _verdict(verdict),
         "contenders": [_contender(one, verdict) for one in verdict.contenders],
-        "sensitivity": list(sensitivity),
         "arms": means["arms"],
         "vs_baseline": means["vs_baseline"],
     }

@@ -1,9 +1,9 @@
 """The verdict on arms that were run on fresh seeds: which to recommend, and what is a tie.
 
-The champion is the best of the search; its rivals are compared with it seed by seed, on the same arrivals. The
-best of a search is partly luck under the search's own seeds; under fresh ones it has none. Two arms tie when
-the 95 % interval of their mean difference holds 0, or when they differ by less than 1 % (comparison.py). If a
-rival surely beats the champion, the best such rival takes its place.
+The champion is the best of the search; its rivals are compared with it seed by seed, on the same arrivals.
+The best of a search is partly luck under the search's own seeds; under fresh ones it has none. Two arms tie
+when the 95 % interval of their mean difference holds 0, or when they differ by less than 1 % (comparison.py).
+If a rival surely beats the champion, the best such rival takes its place.
 
 Of the arms that tie with the champion, and surely lose to it under no single load, the simplest is
 recommended: no speculation before a static draft length, and that before schedules, the fewer ranges the
