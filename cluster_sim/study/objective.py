@@ -1,8 +1,9 @@
 """From the rows of simulations to the value of an arm, and by how much it misses each constraint.
 
 A seed is a replicate: an arm has a value under each seed, summed up over the loads, and the mean over seeds
-is its value. Constraints hold at every load, for means over seeds. Where a constraint is asked for, a load under
-which the cluster is saturated in half of the seeds or more is missed too: its latencies grow with the run.
+is its value. Constraints hold at every load, for means over seeds. Where a constraint is asked for, a load
+under which the cluster is saturated in half of the seeds or more is missed too: its latencies grow with the
+run.
 """
 
 import math

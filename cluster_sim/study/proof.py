@@ -39,7 +39,7 @@ class Proof:
         return judge(self.task, contenders, best[0] if best else self.baselines[0])
 
     def varied(self, verdict: Verdict) -> Iterator[dict[str, Any]]:
-        """The recommended arm beside the champion and the best baselines, with one thing changed each time."""
+        """The recommended arm beside the champion and the best baselines, with one thing changed a time."""
         if verdict.recommended is None or verdict.champion is None:
             return
         seeds = self.arms.study.fresh_seeds[:SENSITIVITY_SEEDS]

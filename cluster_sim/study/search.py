@@ -1,8 +1,8 @@
 """What to try next: first what the tables know, then small steps from the best, then Optuna's TPE.
 
 The next point is a function of the study's seed, its number, what has been told and what is under way: it
-does not depend on who computes how fast, as long as trials are told in their order (window.py). Optuna's study
-is kept in memory; each trial that has been told is added as a whole, one line, to a journal, which
+does not depend on who computes how fast, as long as trials are told in their order (window.py). Optuna's
+study is kept in memory; each trial that has been told is added as a whole, one line, to a journal, which
 optuna-dashboard opens. A study that goes on takes its first points from there.
 
 The only import of Optuna; written for version 5.

@@ -4,8 +4,8 @@ Trials are told in their order, so what a trial is asked on does not depend on h
 worker and a hundred walk the same path. A slow trial holds nobody up until W - 1 others behind it are done.
 
 A trial simulates its first seed at every load, and the other seeds if it is not hopeless by then: if its
-value is not below `stop_below` of what the best trial had under the same seed, on the same arrivals, when this
-one was asked. What has been simulated before, in an earlier run or by another trial, is not simulated again.
+value is not below `stop_below` of what the best trial had under the same seed, on the same arrivals, when
+this one was asked. What has been simulated before, by another trial or an earlier run, is not again.
 """
 
 import time
