@@ -40,6 +40,7 @@ REPLACES = {
 _REMEDIES = {
     "sweep": "Add +sweep=NAME.",
     "sweep.search": "Choose a sweep that searches, as +sweep=capacity does.",
+    "study": "Add +study=NAME.",
     "speculation.acceptance": "Choose a method, for example speculation=eagle3.",
 }
 

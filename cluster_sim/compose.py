@@ -6,7 +6,7 @@ a copy, at a small part of a composition's cost and with the same result, since 
 
 import pickle
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import cast
@@ -30,6 +30,7 @@ from cluster_sim.assign import set_values
 from cluster_sim.check import check
 from cluster_sim.check_overrides import KEY as OVERRIDES
 from cluster_sim.check_overrides import check_alike, check_keys, check_overrides
+from cluster_sim.check_study import check_effect
 from cluster_sim.config import Config, OverrideConfig, SweepConfig
 from cluster_sim.engine_defaults import resolve_engine
 from cluster_sim.errors import UserError, naming
@@ -57,6 +58,45 @@ def compose(arguments: Sequence[str]) -> Config:
     return Composer(arguments).config
 
 
+def compose_file(file: Path, arguments: Sequence[str]) -> Config:
+    """The configuration that `file` holds, as best.yaml of a study does, with `arguments` on top, checked.
+
+    What the file leaves out is composed as without it.
+
+    Raises:
+        UserError: the file or anything in it is wrong, or a sweep or a study is asked for.
+    """
+    overrides = parse_overrides(arguments)
+    for group in ADDED_GROUPS:
+        if group in overrides.groups:
+            remedy = f"Leave --config or +{group} out."
+            raise UserError("a file of --config is one simulation", f"+{group}", "command line", remedy)
+    try:
+        tree = yaml.safe_load(file.read_text("utf-8"))
+    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+        reason = str(error).partition("\n")[0]
+        raise UserError(
+            "--config must name a readable YAML file", reason, str(file), "Correct it."
+        ) from error
+    if not isinstance(tree, dict):
+        raise UserError("--config must name a file of keys", type(tree).__name__, str(file), "Correct it.")
+    config = _compose_groups(overrides.groups, overrides.search_path)
+    try:
+        given = OmegaConf.merge(OmegaConf.structured(Config), tree)
+    except ValidationError as error:
+        key, got = str(error.full_key), str(error).partition("\n")[0]
+        raise UserError(
+            f"{key} must be {find_key(key).words}", got, str(file), "Correct the value."
+        ) from error
+    except OmegaConfBaseException as error:
+        raise _reworded(error) from error
+    for key in tree:
+        if key not in overrides.groups:
+            config[key] = given[key]
+    set_values(config, overrides.values)
+    return _finished(config, _said_in_full)
+
+
 def to_yaml(config: Config) -> str:
     """`config` as YAML that reads back to the same values."""
     return OmegaConf.to_yaml(OmegaConf.structured(config))
@@ -72,14 +112,16 @@ class Composer:
     def __init__(self, arguments: Sequence[str]) -> None:
         self._overrides = parse_overrides(arguments)
         self._composed: dict[tuple[tuple[str, str], ...], bytes] = {}
-        self.config = self._finished([])
+        self.config = self._with_layers([])
+        given = {**self._overrides.groups, **self._overrides.values}
+        asked = {key: value for key, value in given.items() if key not in self._overrides.implied}
         if self.config.sweep is not None:
-            given = {**self._overrides.groups, **self._overrides.values}
-            asked = {key: value for key, value in given.items() if key not in self._overrides.implied}
             _check_effect(asked, self.config.sweep)
+        if self.config.study is not None:
+            check_effect(asked, self.config.study)
 
     def variant(self, changes: Mapping[str, object]) -> Config:
-        """One simulation: the command line with `changes` on top, and no sweep.
+        """One simulation: the command line with `changes` on top, and no sweep or study.
 
         The keys of `changes` are those of a sweep's arms and axes. A group option that they choose takes the
         command line's values of that group too, except that `speculation: none` has none to take.
@@ -87,23 +129,11 @@ class Composer:
         Raises:
             UserError: anything wrong with it.
         """
-        return self._finished([split_changes(changes, self._overrides.search_path)])
+        return self._with_layers([split_changes(changes, self._overrides.search_path)])
 
-    def _finished(self, layers: Sequence[Overrides]) -> Config:
-        """The command line with `layers` on top, checked, with what instances have of their own resolved."""
-        config = _as_dataclasses(self._with(layers))
-        check(config)
-        entries = config.cluster.overrides
-        if entries is None:
-            return config
-        check_overrides(entries, config.cluster.instances)
-        resolved = []
-        for number, entry in enumerate(entries):
-            with naming(f"{OVERRIDES}[{number}]"):
-                resolved.append(self._resolved(entry, layers))
-                check_alike(config, resolved[-1])
-                check(config_of(config, resolved[-1]))
-        return replace(config, cluster=replace(config.cluster, overrides=resolved))
+    def _with_layers(self, layers: Sequence[Overrides]) -> Config:
+        """The command line with `layers` on top, finished."""
+        return _finished(self._with(layers), lambda entry: self._resolved(entry, layers))
 
     def _resolved(self, entry: OverrideConfig, layers: Sequence[Overrides]) -> OverrideConfig:
         """`entry` with what its keys mean on top of the command line and `layers`."""
@@ -120,7 +150,7 @@ class Composer:
             {group: option for one in layers for group, option in one.groups.items()}
         )
         if layers:
-            config.sweep = None
+            config.sweep = config.study = None
         for number, one in enumerate(layers, 1):
             turned_off = any(_turns_off(later.groups) for later in layers[number:])
             set_values(config, _without_speculation(one.values) if turned_off else one.values)
@@ -151,6 +181,30 @@ def _compose_groups(groups: Mapping[str, str], search_path: Sequence[Path]) -> D
         raise _reworded(error) from error
     OmegaConf.set_struct(config, False)  # the dataclasses stay closed; mappings such as sweep.axes may grow
     return config
+
+
+def _finished(config: DictConfig, resolve: Callable[[OverrideConfig], OverrideConfig]) -> Config:
+    """`config` checked, with what instances have of their own resolved."""
+    finished = _as_dataclasses(config)
+    check(finished)
+    entries = finished.cluster.overrides
+    if entries is None:
+        return finished
+    check_overrides(entries, finished.cluster.instances)
+    resolved = []
+    for number, entry in enumerate(entries):
+        with naming(f"{OVERRIDES}[{number}]"):
+            resolved.append(resolve(entry))
+            check_alike(finished, resolved[-1])
+            check(config_of(finished, resolved[-1]))
+    return replace(finished, cluster=replace(finished.cluster, overrides=resolved))
+
+
+def _said_in_full(entry: OverrideConfig) -> OverrideConfig:
+    if entry.resolved is None:
+        rule = "a file of --config says what instances have of their own in full: resolved"
+        raise UserError(rule, "set", OVERRIDES, "Write the file as --cfg job prints it.")
+    return entry
 
 
 def _as_dataclasses(config: DictConfig) -> Config:
@@ -197,8 +251,9 @@ def _without_speculation(values: Mapping[str, object]) -> dict[str, object]:
 
 
 def _is_of_speculation(key: str) -> bool:
-    """Whether vLLM has it in --speculative-config."""
-    return key.startswith("speculation.") or key in {f"engine.{flag}" for flag in ENGINE_FLAGS}
+    """Whether it has an effect with speculation alone."""
+    flags = (*ENGINE_FLAGS, "use_v2_model_runner")
+    return key.startswith("speculation.") or key in {f"engine.{flag}" for flag in flags}
 
 
 def _starts_at_the_top(key: str) -> bool:

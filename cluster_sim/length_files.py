@@ -49,7 +49,7 @@ def read_lengths(path: str, key: str) -> LengthTable:
     return LengthTable(_numbers(text), has_pairs=False)
 
 
-def with_whole_paths(workload: WorkloadConfig) -> WorkloadConfig:
+def with_whole_files(workload: WorkloadConfig) -> WorkloadConfig:
     """The same files named from the root: a worker process may have another working directory."""
     lengths = {key: _whole(getattr(workload, key)) for key in ("prompt_tokens", "output_tokens")}
     classes = workload.classes and {

@@ -35,6 +35,7 @@ FEWEST_ARRIVALS = 20  # in the second half
 SMALLEST_RISE_REQUESTS = 10
 SMALLEST_SHARE = 0.05
 STANDARD_DEVIATIONS = 2.5
+MOST_SEEDS = 0.5  # at least so many of a point's seeds are saturated: the point is
 NUM_POINTS = 256  # at which N(t) is looked at
 
 

@@ -27,7 +27,7 @@ from cluster_sim.executors import open_executor
 from cluster_sim.files import MANIFEST, SUMMARY, default_dir, open_directory, write_json, write_yaml
 from cluster_sim.flips import flips_of, kind_of, optima_of
 from cluster_sim.instances import with_each
-from cluster_sim.length_files import with_whole_paths
+from cluster_sim.length_files import with_whole_files
 from cluster_sim.luck import acceptance_source
 from cluster_sim.manifest import manifest, plain
 from cluster_sim.optimum import resolved, wants_schedule
@@ -118,7 +118,7 @@ def plan(composer: Composer, sweep: SweepConfig) -> list[Trial]:
         configs = {}
         for arm, changes in sweep.arms.items():
             with naming(place_of(arm, point)):
-                config = _with_whole_paths(composer.variant({**changes, **point}))
+                config = with_whole_paths(composer.variant({**changes, **point}))
                 configs[arm] = _with_schedule(config, schedules)
         for seed, (arm, config) in itertools.product(sweep.seeds, configs.items()):
             trials.append(Trial(len(trials), arm, point, seed, replace(config, seed=seed)))
@@ -169,9 +169,9 @@ def _with_schedule(config: Config, known: dict[str, Config]) -> Config:
     return replace(config, speculation=found.speculation, cluster=found.cluster)
 
 
-def _with_whole_paths(config: Config) -> Config:
+def with_whole_paths(config: Config) -> Config:
     """The same files named from the root: a worker process may have another working directory."""
-    return with_each(replace(config, workload=with_whole_paths(config.workload)), _with_whole_bundle)
+    return with_each(replace(config, workload=with_whole_files(config.workload)), _with_whole_bundle)
 
 
 def _with_whole_bundle(config: Config) -> Config:

@@ -11,8 +11,8 @@ from rich.text import Text
 from cluster_sim.comparison import RATE_AXIS
 from cluster_sim.report.optimum import FLIPS_TITLE, flip_sentences
 from cluster_sim.report.words import figures, seconds
+from cluster_sim.saturation import MOST_SEEDS
 
-MOST_SEEDS = 0.5  # at least so many of a point's seeds are saturated: the point is
 MARKS = {"win": "+", "loss": "-", "tie": "=", "unknown": "?"}
 STYLES = {"win": "green", "loss": "red", "tie": "", "unknown": "yellow"}
 TITLES = {
