@@ -9,7 +9,7 @@ from example_bundle import BUNDLE, CONFIG, NONE, engine
 from cluster_sim.assembly import lengths_of, rows_of, step_time_of
 from cluster_sim.engine import step_time
 from cluster_sim.engine.after_schedule import Batch
-from cluster_sim.engine.rules import Drafting
+from cluster_sim.engine.rules import Drafting, StepTime
 from cluster_sim.engine.state import Step, World
 from cluster_sim.instances import ranges_of, said_by, words_of
 from cluster_sim.step_tables import StepArrays, step_arrays
@@ -17,17 +17,18 @@ from cluster_sim.world import empty_table
 
 FINE = step_arrays(BUNDLE, engine(), replace(CONFIG.speculation, num_speculative_tokens=5))
 SMALL = step_arrays(BUNDLE, engine(max_num_seqs=16, max_num_scheduled_tokens=512), NONE)
+SHORT = step_arrays(BUNDLE, engine(), replace(CONFIG.speculation, num_speculative_tokens=2))
 RANDOM = np.random.default_rng(7)
 MEASURED = replace(
-    FINE,
+    SHORT,
     prefill_chunk_tokens=np.array([4.0, 100.0, 4000.0]),
     prefill_history_tokens=np.array([0.0, 64.0, 512.0, 9000.0, 32768.0]),
     prefill_attention_s=RANDOM.random((3, 5)),
     decode_chunk_tokens=np.array([0.0, 64.0, 512.0]),
     decode_requests=np.array([1.0, 8.0, 32.0, 200.0]),
     decode_kv_tokens=np.array([16.0, 300.0, 5000.0]),
-    decode_attention_s=RANDOM.random((len(FINE.decode_attention_s), 3, 4, 3)),
-    decode_skew=RANDOM.random(len(FINE.decode_skew)),
+    decode_attention_s=RANDOM.random((len(SHORT.decode_attention_s), 3, 4, 3)),
+    decode_skew=RANDOM.random(len(SHORT.decode_skew)),
 )
 SHIFTED = replace(FINE, prefill_history_tokens=FINE.prefill_history_tokens + 64.0)
 
@@ -63,15 +64,13 @@ def random_batches(arrays: StepArrays, count: int, seed: int = 1) -> list[Batch]
     return found
 
 
-def seconds(arrays: list[StepArrays], kind: int, batch: Batch) -> tuple[float, ...]:
-    """All parts of a step on the instance of `kind` in a cluster of all of them."""
-    times = step_time_of(arrays, np.arange(len(arrays)))
-    drafting = empty_table(Drafting, 1, num_speculative_tokens=len(arrays[kind].draft_kv_s) - 1)[0]
+def seconds(times: StepTime, instance: int, drafts: int, batch: Batch) -> tuple[float, ...]:
+    """All parts of a step of an instance that drafts `drafts` tokens."""
+    drafting = empty_table(Drafting, 1, num_speculative_tokens=drafts)[0]
     step = empty_table(Step, 1)[0]
-    step.draft_length = len(arrays[kind].draft_kv_s) - 1
-    step_time.time_requests(times, drafting, step, kind, batch)
-    bundle = times.bundle_of[kind]
-    last = times.dense_s.shape[1] - 1
+    step.draft_length = drafts
+    step_time.time_requests(times, drafting, step, instance, batch)
+    bundle, last = times.bundle_of[instance], times.dense_s.shape[1] - 1
     graph = batch.query_tokens if batch.query_tokens < last else 0
     dense_s = times.dense_s[bundle, [graph, last, 0], batch.tokens]
     return (*dense_s.tolist(), step.attention_s, step.head_s, step.draft_s)
@@ -79,12 +78,12 @@ def seconds(arrays: list[StepArrays], kind: int, batch: Batch) -> tuple[float, .
 
 @pytest.mark.parametrize("own", [FINE, SMALL, MEASURED, SHIFTED])
 def test_a_step_takes_the_same_to_the_last_bit_beside_instances_of_other_kinds(own: StepArrays) -> None:
-    others = [FINE, MEASURED, SMALL, SHIFTED]
+    others, drafts = [FINE, MEASURED, SMALL, SHIFTED], len(own.draft_kv_s) - 1
+    alone, among = (step_time_of(arrays, np.arange(len(arrays))) for arrays in ([own], [*others, own]))
     for batch in random_batches(own, 60):
-        alone = seconds([own], 0, batch)
-        assert not np.isnan(alone).any()
-        assert seconds([own, *others], 0, batch) == alone
-        assert seconds([*others, own], len(others), batch) == alone
+        expected = seconds(alone, 0, drafts, batch)
+        assert not np.isnan(expected).any()
+        assert seconds(among, len(others), drafts, batch) == expected
 
 
 @pytest.mark.parametrize(("uniform", "graph"), [(0, 0), (1, 1), (2, 0), (4, 0), (6, 0), (9, 0)])
