@@ -218,6 +218,7 @@ class RouterConfig:
     policy: RouterPolicy = MISSING
     signal_interval_s: float | None = None  # age of what it knows; 0: instant; None: it looks at nothing
     weights: list[float] | None = None  # weighted: one for each instance
+    replicas: int = 1  # routers that share the requests; between looks each knows its own dispatches only
     overlap_weight: float | None = None  # prefix_aware: KV tokens in use that a token of the prompt is worth
     classes: dict[str, list[int]] | None = None  # class_aware: class -> instances that serve it
 

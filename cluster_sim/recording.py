@@ -52,7 +52,9 @@ def read_rules(recording: Json) -> Rules:
         _draft_length_at(config),
         np.ones(1, np.int64),
         _one_tick_a_step(config),
-        Routing(int(RouterPolicy.round_robin), 1, 0.0, np.uint64(0), 1.0, np.ones(1), no_classes, no_classes),
+        Routing(
+            int(RouterPolicy.round_robin), 1, 1, 0.0, np.uint64(0), 1.0, np.ones(1), no_classes, no_classes
+        ),
     )
 
 

@@ -61,7 +61,7 @@ def new_world(rules: Rules) -> World:
         preempted=_ints(num_instances, depth, seats),
         kv=_new_kv(rules, seats),
         memory=empty_table(RouterMemory, num_instances),
-        scores=_longs(num_instances // rules.routing.ranks),
+        scores=_longs(rules.routing.replicas, num_instances // rules.routing.ranks),
         hits=_longs(num_instances // rules.routing.ranks),
         log=empty_table(
             LogRow,

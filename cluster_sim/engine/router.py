@@ -1,5 +1,8 @@
 """What the router knows and when: a snapshot at the start of a signal window, and its own dispatches since.
 
+A router may have replicas, that take the requests in turn. All of them look at the instances at the same
+moments; between two looks each knows of its own dispatches only, so that all send to whoever looked idle.
+
 An instance with data parallelism is one for the router; vLLM's own balancer then chooses the rank.
 """
 
@@ -60,13 +63,15 @@ def observe(world: World, rules: Rules) -> None:
         row.in_flight = row.dispatched - world.lanes[rank].finished
         row.waiting = world.queues[rank].length
         row.kv_blocks = rules.batching[rank].num_gpu_blocks - 1 - world.kv.pools[rank].num_free
+    replicas, instances = world.scores.shape
     ranks = rules.routing.ranks
-    for instance in range(world.scores.shape[0]):
-        if world.scores[instance] < routers.DOWN:
-            score = 0
-            for rank in range(instance * ranks, (instance + 1) * ranks):
-                score += score_of(world.memory[rank], rules, rank)
-            world.scores[instance] = score
+    for instance in range(instances):
+        score = 0
+        for rank in range(instance * ranks, (instance + 1) * ranks):
+            score += score_of(world.memory[rank], rules, rank)
+        for replica in range(replicas):
+            if world.scores[replica, instance] < routers.DOWN:
+                world.scores[replica, instance] = score
 
 
 @rule
@@ -100,11 +105,12 @@ def dispatch(world: World, rules: Rules, request: int) -> None:
     routing = rules.routing
     if routing.policy == PREFIX_AWARE:
         look_for_prefix(world, rules, request)
-    instance = routers.choose(world.scores, rules, world.hits, request)
+    scores = world.scores[request % routing.replicas]
+    instance = routers.choose(scores, rules, world.hits, request)
     rank = instance
     if routing.ranks > 1:
         rank = least_loaded_rank(world.memory, rules, instance * routing.ranks)
-    remember(world.memory[rank], world.scores, rules, instance, rank, request)
+    remember(world.memory[rank], scores, rules, instance, rank, request)
     request_queue.put_in_inbox(world.links, world.queues[rank], request)
 
 
@@ -150,7 +156,7 @@ def look_for_prefix(world: World, rules: Rules, request: int) -> None:
     if rules.workload.requests[request].content_blocks == 0:
         world.hits[:] = 0
         return
-    for instance in range(world.scores.shape[0]):
+    for instance in range(world.scores.shape[1]):
         most = 0
         for rank in range(instance * ranks, (instance + 1) * ranks):
             cache, batching = cache_of(world.kv, rank), rules.batching[rank]

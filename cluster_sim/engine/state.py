@@ -194,7 +194,7 @@ class World(NamedTuple):
     preempted: Ints  # [instance, slot, victim] in order
     kv: KvCache
     memory: Table[RouterMemory]  # [instance]
-    scores: Longs  # [instance, its ranks as one] what routers.py compares
+    scores: Longs  # [replica of the router, instance, its ranks as one] what routers.py compares
     hits: Longs  # [instance, its ranks as one] tokens of the latest prompt in the prefix cache
     log: Table[LogRow]  # [request]
     tally: Tally
