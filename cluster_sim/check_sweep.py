@@ -3,6 +3,7 @@
 import re
 from collections.abc import Iterable
 
+from cluster_sim.compared import COMPARED
 from cluster_sim.config import SweepConfig
 from cluster_sim.errors import UserError
 from cluster_sim.paths import group_names
@@ -42,11 +43,20 @@ def check_sweep(sweep: SweepConfig) -> None:
     for arm, changes in sweep.arms.items():
         for key in changes:
             _check_key(key, f"sweep.arms.{arm}")
+    _check_compared(sweep.compare)
     _check_list(sweep.seeds, "sweep.seeds")
     if min(sweep.seeds) < 0:
         raise UserError(
             "a seed must be at least 0", min(sweep.seeds), "sweep.seeds", "Leave out the negative ones."
         )
+
+
+def _check_compared(names: Iterable[str]) -> None:
+    _check_list(names, "sweep.compare")
+    for name in names:
+        if name not in COMPARED:
+            rule = "a sweep shows some of the values that it compares"
+            raise UserError(rule, repr(name), "sweep.compare", closest(name, COMPARED, "Values"))
 
 
 def _check_key(key: str, where: str) -> None:

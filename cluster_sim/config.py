@@ -259,6 +259,7 @@ class SweepConfig:
     baseline: str = MISSING  # an arm
     axes: dict[str, list[Any]] = MISSING  # config key -> values
     seeds: list[int] = MISSING
+    compare: list[str] = field(default_factory=lambda: ["output_throughput_tok_s", "tpot_s"])  # what it shows
 
 
 @dataclass

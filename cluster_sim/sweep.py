@@ -70,7 +70,7 @@ def run_sweep(config: Config, overrides: Sequence[str]) -> int:
         comparison["flips"] = flips_of(comparison, sweep.baseline, optima)
         machine["wall_s"] = time.perf_counter() - started_s
         write_json(directory / SUMMARY, {**comparison, **machine})
-    _print_results(comparison, rows, sweep.baseline, directory)
+    _print_results(comparison, rows, sweep, directory)
     return 0
 
 
@@ -178,8 +178,10 @@ def _run_missing(
     }
 
 
-def _print_results(comparison: dict[str, Any], rows: Sequence[Row], baseline: str, directory: Path) -> None:
-    show(sweep_view(comparison, baseline, width()))
+def _print_results(
+    comparison: dict[str, Any], rows: Sequence[Row], sweep: SweepConfig, directory: Path
+) -> None:
+    show(sweep_view(comparison, sweep.baseline, width(), sweep.compare))
     for warning, count in Counter(text for row in rows for text in row["warnings"]).items():
         say(f"warning: {warning} ({count} of {len(rows)} trials)")
     say(f"results in {directory}")

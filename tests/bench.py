@@ -18,6 +18,7 @@ import numpy as np
 
 from cluster_sim.build import build
 from cluster_sim.compose import compose
+from cluster_sim.config import RouterPolicy
 from cluster_sim.run import drive
 from cluster_sim.world import new_world
 
@@ -31,6 +32,7 @@ def main() -> None:
     _engine()
     _growth()
     _sharing()
+    _routing()
 
 
 def _processor() -> str:
@@ -123,6 +125,26 @@ def _sharing() -> None:
         "workload.request_rate=40", "workload.requests=100000", "engine.enable_prefix_caching=false"
     )
     _line("time with caching / without", f"{on_s / off_s:.2f}x", "< 2x", 2 * off_s / on_s)
+
+
+def _routing() -> None:
+    """What a request costs the router of 256 instances: no instance does anything; a look every 0.1 s."""
+    print("\nrouting, 256 instances, no prefix in any cache")
+    every = list(range(256))
+    own = {
+        RouterPolicy.weighted: [f"router.weights={[1] * 256}"],
+        RouterPolicy.class_aware: [f"router.classes={{default: {every}}}"],
+    }
+    load = ["cluster.instances=256", "workload.request_rate=10240", "workload.requests=200000"]
+    for policy in RouterPolicy:
+        if policy is RouterPolicy.session_hash:
+            continue  # it needs a trace with sessions
+        small = ["engine.num_gpu_blocks=2048", "speculation=none"]
+        rules = build(compose([f"router={policy.name}", *load, *small, *own.get(policy, [])])).rules
+        rules = rules._replace(lockstep=np.zeros_like(rules.lockstep))
+        took_ns = 1e9 * min(drive(new_world(rules), rules) for _ in range(3)) / 200_000
+        budget_ns = 2000 if policy is RouterPolicy.prefix_aware else 100
+        _line(policy.name, f"{took_ns:.0f} ns/request", f"< {budget_ns} ns", budget_ns / took_ns)
 
 
 if __name__ == "__main__":
