@@ -191,6 +191,7 @@ class RouterConfig:
     policy: RouterPolicy = MISSING
     signal_interval_s: float | None = None  # age of what it knows; 0: instant; None: it looks at nothing
     weights: list[float] | None = None  # weighted: one for each instance
+    replicas: int = 1  # routers that share the requests; between looks each knows its own dispatches only
     overlap_weight: float | None = None  # prefix_aware: KV tokens in use that a token of the prompt is worth
     classes: dict[str, list[int]] | None = None  # class_aware: class -> instances that serve it
     failed_requests: FailedRequests | None = None  # those of an instance that stops; None: retry
@@ -244,6 +245,7 @@ class SweepConfig:
     baseline: str = MISSING  # an arm
     axes: dict[str, list[Any]] = MISSING  # config key -> values
     seeds: list[int] = MISSING
+    compare: list[str] = field(default_factory=lambda: ["output_throughput_tok_s", "tpot_s"])  # what it shows
     search: SearchConfig | None = None  # None: every arm at every point of the axes, as they are
 
 

@@ -9,7 +9,7 @@ from engine_worlds import Asked, Scenario, Server, play
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cluster_sim.engine import router
+from cluster_sim.engine import balancer, router
 from cluster_sim.engine.kinds import RouterPolicy
 from cluster_sim.engine.rules import Rules
 from cluster_sim.engine.state import World
@@ -34,7 +34,7 @@ def knowing(ranks: int = 3, instances: int = 1, requests: int = 12, **known: Any
 def rank_of(**known: Any) -> int:
     """The rank of an only instance that the balancer chooses."""
     world, rules = knowing(ranks=len(known["in_flight"]), **known)
-    return router.least_loaded_rank(world.memory, rules, 0)
+    return balancer.least_loaded_rank(world.memory, rules, 0)
 
 
 def test_the_rank_with_the_fewest_requests_gets_the_next() -> None:
