@@ -69,18 +69,17 @@ TIGHT = Server(
 )
 CROWD = tuple(
     Asked(
-        arrival_s=number // 5 * 0.25 + (0.125 if number % 7 == 0 else 0.0),
+        arrival_s=number // 5 * 1.25 + number % 5 * 0.125,
         prompt_tokens=5 + 7 * number % 20,
-        max_tokens=6 + 5 * number % 11,
+        max_tokens=6 + 5 * number % 23,
         stop_at=9 if number % 5 == 0 else 0,
         priority=number % 3,
-        workload_class=0,
-        abort_s=number * 0.05 + 2.5 if number % 7 == 3 else 1e9,
+        abort_s=number * 0.25 + 2.5 if number % 7 == 3 else 1e9,
         content=(number % 2, 0, number % 2, number % 3) if number % 4 else (),
         proposals=(2, 0, 3) if number % 6 == 1 else (),
         is_rejected=number in (0, 8, 31, 59),
     )
-    for number in sorted(range(60), key=lambda number: number // 5 * 0.25 + (0.125 if number % 7 == 0 else 0))
+    for number in range(60)
 )
 
 
