@@ -110,6 +110,14 @@ BOUNDS = {
     "slo.e2el_s": _positive("the time to the last token in s"),
     "slo.attainment": Bound("the share of requests that meet the SLO", above=True, high=1),
     "executor.workers": _count("the number of workers"),
+    "study.attainment": Bound("the share of requests that meet the SLO", above=True, high=1),
+    "study.ttft_p99_s": _positive("the time to the first token in s"),
+    "study.tpot_p99_s": _positive("the time per output token in s"),
+    "study.max_draft_length": _count("the longest draft in tokens"),
+    "study.trials": _count("the number of trials"),
+    "study.time_limit_s": _positive("the time of the search in s"),
+    "study.window": _count("the number of trials under way"),
+    "study.stop_below": Bound("the share of the best value", above=True, high=1, below=True),
 }
 for _operation in (
     "gemm_bf16",

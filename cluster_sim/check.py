@@ -11,6 +11,7 @@ from cluster_sim.check_cluster import check_cluster
 from cluster_sim.check_model import check_hardware, check_model
 from cluster_sim.check_router import check_router
 from cluster_sim.check_speculation import check_speculation
+from cluster_sim.check_study import check_no_study, check_study
 from cluster_sim.check_sweep import check_sweep
 from cluster_sim.config import (
     Config,
@@ -42,6 +43,10 @@ def check(config: Config) -> None:
     _check_executor(config)
     if config.sweep is not None:
         check_sweep(config.sweep)
+    if config.study is not None:
+        check_study(config, config.study)
+    else:
+        check_no_study(config)
 
 
 def _check_bounds(config: Config) -> None:

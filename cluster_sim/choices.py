@@ -86,6 +86,23 @@ class Quantization(Enum):
     mxfp4 = "mxfp4"  # the experts' matrices; 32 weights of 4 bits share a scale of 8
 
 
+class Objective(Enum):
+    """What a study looks for; summary.json's values, each a mean over the seeds of one load."""
+
+    slo_goodput = "slo_goodput"  # slo_goodput_rps: more is better
+    token_goodput = "token_goodput"  # token_goodput_tok_s: more is better
+    tpot = "tpot"  # mean of tpot_s: less is better
+    capacity = "capacity"  # request rate up to which study.attainment is met: more is better
+    gpus = "gpus"  # GPUs of the cluster: fewer are better
+
+
+class OverLoads(Enum):
+    """How a study's objective sums up several loads."""
+
+    mean = "mean"  # in the objective's own unit: each load lasts equally long
+    worst = "worst"  # goodputs as shares of what came, so that a small load counts as much as a large one
+
+
 class ExecutorKind(Enum):
     """Where simulations run: in this process, or on Ray."""
 

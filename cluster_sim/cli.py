@@ -31,7 +31,7 @@ many instances?
 
 commands:
   (none)                simulate one cluster under one load, or run the sweep
-                        that an override names
+                        or the study that an override names
   validate DIR          replay a measured run of vLLM: error of each latency and
                         of the throughput; --bundle NAME_OR_PATH,
                         --set KEY=VALUE (again and again), --json FILE
@@ -44,18 +44,21 @@ commands:
   replay-vllm PATH...   replay recorded runs of vLLM's scheduler; exit code 1
                         when one differs
   list WHAT             names of: models, hardware, bundles, routers, proposers,
-                        policies, sweeps
+                        policies, sweeps, studies
 
 overrides (Hydra's grammar):
   KEY=VALUE             a value:         workload.request_rate=20
   GROUP=OPTION          a file of conf/: speculation=none  executor=ray
   +sweep=NAME           a sweep:         +sweep=spec_grid
                                          'sweep.axes.cluster.instances=[1,2,4]'
+  +study=NAME           a study:         +study=draft_schedule study.trials=200
   hydra.searchpath=[DIR]
                         more options:    DIR/model/mine.yaml, as model=mine
 
 options:
   -c, --cfg job         print the configuration that would run, and do nothing
+  --config FILE         start from the configuration in FILE, for example the
+                        best.yaml of a study
   --debug               show where an error comes from
   --version             print the version
   -h, --help            print this
@@ -64,6 +67,7 @@ examples:
   python -m cluster_sim
   python -m cluster_sim workload.trace=requests.csv cluster.instances=4
   python -m cluster_sim +sweep=spec_grid output.dir=results
+  python -m cluster_sim +study=draft_schedule
 """
 
 
@@ -99,11 +103,11 @@ def _run(given: list[str]) -> int:
     if options.version:
         print(f"cluster_sim {__version__}")
     elif options.cfg is not None:
-        _print_config(options.cfg, words)
+        _print_config(options.cfg, words, options.config)
     elif words and _is_command(words[0]):
         return _command(words[0])(words[1:])
     else:
-        return _simulate_or_sweep(words)
+        return _simulate_or_search(words, options.config)
     return DONE
 
 
@@ -119,6 +123,7 @@ def _parse(given: list[str]) -> argparse.Namespace:
     parser.add_argument("words", nargs="*")
     parser.add_argument("--version", action="store_true")
     parser.add_argument("-c", "--cfg")
+    parser.add_argument("--config", type=Path)
     parser.add_argument("--debug", action="store_true")
     return parser.parse_intermixed_args(given)
 
@@ -137,15 +142,23 @@ def _command(word: str) -> Callable[[list[str]], int]:
     return commands[word]
 
 
-def _simulate_or_sweep(overrides: list[str]) -> int:
-    from cluster_sim.compose import compose
+def _simulate_or_search(overrides: list[str], file: Path | None) -> int:
+    config = _composed(overrides, file)
+    if config.study is not None:
+        from cluster_sim.study.command import run_study
 
-    config = compose(overrides)
+        return run_study(config, overrides)
     if config.sweep is None:
         return _simulate(config)
     from cluster_sim.sweep import run_sweep
 
     return run_sweep(config, overrides)
+
+
+def _composed(overrides: list[str], file: Path | None) -> "Config":
+    from cluster_sim.compose import compose, compose_file
+
+    return compose(overrides) if file is None else compose_file(file, overrides)
 
 
 def _simulate(config: "Config") -> int:
@@ -162,13 +175,13 @@ def _simulate(config: "Config") -> int:
     return DONE
 
 
-def _print_config(what: str, overrides: list[str]) -> None:
+def _print_config(what: str, overrides: list[str], file: Path | None) -> None:
     if what != "job":
         rule = "--cfg prints the configuration of the job"
         raise UserError(rule, repr(what), "command line", "Write --cfg job.")
-    from cluster_sim.compose import compose, to_yaml
+    from cluster_sim.compose import to_yaml
 
-    print(to_yaml(compose(overrides)), end="")
+    print(to_yaml(_composed(overrides, file)), end="")
 
 
 def _replay(paths: list[str]) -> int:

@@ -27,6 +27,7 @@ from omegaconf.errors import (
 
 from cluster_sim.assign import set_values
 from cluster_sim.check import check
+from cluster_sim.check_study import check_effect
 from cluster_sim.config import Config, SweepConfig
 from cluster_sim.engine_defaults import resolve_engine
 from cluster_sim.errors import UserError
@@ -46,6 +47,40 @@ def compose(arguments: Sequence[str]) -> Config:
     return Composer(arguments).config
 
 
+def compose_file(file: Path, arguments: Sequence[str]) -> Config:
+    """The configuration that `file` holds, as best.yaml of a study does, with `arguments` on top, checked.
+
+    What the file leaves out is composed as without it.
+
+    Raises:
+        UserError: the file or anything in it is wrong, or a sweep or a study is asked for.
+    """
+    overrides = parse_overrides(arguments)
+    for group in ADDED_GROUPS:
+        if group in overrides.groups:
+            remedy = f"Leave --config or +{group} out."
+            raise UserError("a file of --config is one simulation", f"+{group}", "command line", remedy)
+    try:
+        tree = yaml.safe_load(file.read_text("utf-8"))
+    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+        reason = str(error).partition("\n")[0]
+        raise UserError(
+            "--config must name a readable YAML file", reason, str(file), "Correct it."
+        ) from error
+    if not isinstance(tree, dict):
+        raise UserError("--config must name a file of keys", type(tree).__name__, str(file), "Correct it.")
+    config = _compose_groups(overrides.groups, overrides.search_path)
+    try:
+        given = OmegaConf.merge(OmegaConf.structured(Config), tree)
+    except OmegaConfBaseException as error:
+        raise _reworded(error) from error
+    for key in tree:
+        if key not in overrides.groups:
+            config[key] = given[key]
+    set_values(config, overrides.values)
+    return _finish(config)
+
+
 def to_yaml(config: Config) -> str:
     """`config` as YAML that reads back to the same values."""
     return OmegaConf.to_yaml(OmegaConf.structured(config))
@@ -62,13 +97,15 @@ class Composer:
         self._overrides = parse_overrides(arguments)
         self._composed: dict[tuple[tuple[str, str], ...], bytes] = {}
         self.config = _finish(self._composed_with({}))
+        given = {**self._overrides.groups, **self._overrides.values}
+        asked = {key: value for key, value in given.items() if key not in self._overrides.implied}
         if self.config.sweep is not None:
-            given = {**self._overrides.groups, **self._overrides.values}
-            asked = {key: value for key, value in given.items() if key not in self._overrides.implied}
             _check_effect(asked, self.config.sweep)
+        if self.config.study is not None:
+            check_effect(asked, self.config.study)
 
     def variant(self, changes: Mapping[str, object]) -> Config:
-        """One simulation: the command line with `changes` on top, and no sweep.
+        """One simulation: the command line with `changes` on top, and no sweep or study.
 
         The keys of `changes` are those of a sweep's arms and axes. A group option that they choose takes the
         command line's values of that group too, except that `speculation: none` has none to take.
@@ -78,7 +115,7 @@ class Composer:
         """
         asked = split_changes(changes, self._overrides.search_path)
         config = self._composed_with(asked.groups)
-        config.sweep = None
+        config.sweep = config.study = None
         set_values(config, asked.values)
         return _finish(config)
 

@@ -15,6 +15,8 @@ from cluster_sim.choices import (
     DraftCost,
     ExecutorKind,
     Method,
+    Objective,
+    OverLoads,
     Quantization,
     RatesAre,
     RouterPolicy,
@@ -34,7 +36,9 @@ __all__ = [
     "HardwareConfig",
     "Method",
     "ModelConfig",
+    "Objective",
     "OutputConfig",
+    "OverLoads",
     "Quantization",
     "RatesAre",
     "Roofline",
@@ -43,6 +47,7 @@ __all__ = [
     "SchedulingPolicy",
     "SloConfig",
     "SpeculationConfig",
+    "StudyConfig",
     "SweepConfig",
     "WorkloadConfig",
 ]
@@ -246,6 +251,7 @@ class OutputConfig:
     """Where results go."""
 
     dir: str | None = None  # None: sweeps/<name>/<UTC time>
+    drafter: str | None = None  # checkpoint in a study's schedule.json; None: that of vllm_config, if any
 
 
 @dataclass
@@ -258,6 +264,31 @@ class SweepConfig:
     baseline: str = MISSING  # an arm
     axes: dict[str, list[Any]] = MISSING  # config key -> values
     seeds: list[int] = MISSING
+
+
+@dataclass
+class StudyConfig:
+    """A search for the draft schedule, and values of other keys, that serve a list of loads best."""
+
+    name: str = MISSING
+    question: str = MISSING
+    objective: Objective = MISSING
+    over_loads: OverLoads | None = None  # None: the mean, or nothing to sum up (capacity, gpus)
+    attainment: float | None = None  # at each load; None: no constraint, or slo.attainment (capacity, gpus)
+    ttft_p99_s: float | None = None  # at each load; None: no constraint
+    tpot_p99_s: float | None = None
+    max_draft_length: int = MISSING
+    bucket_lasts: list[int] = MISSING  # last batch size of each bucket; one more goes on to max_num_seqs
+    search_edges: bool = False  # bucket_lasts are where the search of them starts
+    monotone: bool | None = None  # K never rises with the batch size; None: with models without experts
+    choices: dict[str, list[Any]] = field(default_factory=dict)  # config key or group -> values to try
+    axes: dict[str, list[Any]] = MISSING  # config key -> values; each combination is a load
+    seeds: list[int] = MISSING  # of the search
+    fresh_seeds: list[int] = MISSING  # of the verdict
+    trials: int = MISSING
+    time_limit_s: float | None = None  # no trial starts later; None: no limit
+    window: int = MISSING  # trials under way at a time
+    stop_below: float | None = None  # share of the best: a trial below it ends at its first seed; None: never
 
 
 @dataclass
@@ -276,3 +307,4 @@ class Config:
     executor: ExecutorConfig = MISSING
     output: OutputConfig = field(default_factory=OutputConfig)
     sweep: SweepConfig | None = None
+    study: StudyConfig | None = None

@@ -87,7 +87,7 @@ def plan(composer: Composer, sweep: SweepConfig) -> list[Trial]:
         configs = {}
         for arm, changes in sweep.arms.items():
             with naming(place_of(arm, point)):
-                config = _with_whole_paths(composer.variant({**changes, **point}))
+                config = with_whole_paths(composer.variant({**changes, **point}))
                 configs[arm] = _with_schedule(config, schedules)
         for seed, (arm, config) in itertools.product(sweep.seeds, configs.items()):
             trials.append(Trial(len(trials), arm, point, seed, replace(config, seed=seed)))
@@ -136,7 +136,7 @@ def _with_schedule(config: Config, known: dict[str, Config]) -> Config:
     return replace(config, speculation=found.speculation)
 
 
-def _with_whole_paths(config: Config) -> Config:
+def with_whole_paths(config: Config) -> Config:
     """The same files named from the root: a worker process may have another working directory."""
     trace, bundle = config.workload.trace, config.cluster.bundle
     if trace is not None:

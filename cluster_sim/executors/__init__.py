@@ -24,6 +24,9 @@ class Executor(Protocol):
         `work` is a function of a module, and a function of its item alone: a piece whose worker dies is done
         again elsewhere. Items and results can be pickled.
 
+        `items` may be a deque: they leave it on the left as workers get free, and more may join it on the
+        right while results are taken. The work ends when it is empty and no piece is under way.
+
         Raises:
             UserError: `work` raised it, or workers could not start or did not survive.
         """

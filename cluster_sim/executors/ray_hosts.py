@@ -90,7 +90,8 @@ class RayHosts:
 
     def run(self, work: Callable[[T], R], items: Sequence[T]) -> Iterator[R]:
         """What `work` returns for each of `items`, in the order in which batches of them end."""
-        queue, again = deque(items), list[Batch[T]]()
+        queue = items if isinstance(items, deque) else deque(items)
+        again: list[Batch[T]] = []
         running: dict[Any, tuple[Any, Batch[T]]] = {}  # answer that will come -> host, batch
         pace_s = BATCH_S  # per item, in the batch that ended last
         while queue or again or running:
