@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import optuna
 from optuna.distributions import BaseDistribution, IntDistribution
 from optuna.samplers import TPESampler
@@ -25,7 +26,8 @@ from optuna.trial import FrozenTrial, TrialState
 from cluster_sim.study.objective import Score, Task, is_better
 from cluster_sim.study.space import Candidate, Space
 
-ATTEMPTS = 20  # of TPE to find a point that has not been tried
+ATTEMPTS = 2  # of TPE to find a point that has not been tried: each takes some 10 ms
+ATTEMPTS_ANYWHERE = 50
 
 
 @dataclass(frozen=True)
@@ -141,7 +143,7 @@ class Search:
 
 
 class _Sampler(TPESampler):
-    """TPE that draws again when it comes upon what has been tried."""
+    """TPE that draws again when it comes upon what has been tried, and then anywhere."""
 
     def __init__(
         self,
@@ -151,6 +153,7 @@ class _Sampler(TPESampler):
     ) -> None:
         super().__init__(seed=seed % 2**32, n_startup_trials=1)
         self._all, self._is_new = distributions, is_new
+        self._anywhere = np.random.default_rng(seed)
 
     def infer_relative_search_space(
         self,
@@ -165,10 +168,23 @@ class _Sampler(TPESampler):
         parameters: dict[str, Any] = {}
         for _ in range(ATTEMPTS):
             parameters = super().sample_relative(study, trial, search_space)
-            single = {name: one.low for name, one in self._all.items() if isinstance(one, IntDistribution)}
-            if not parameters or self._is_new({**single, **parameters}):
+            if not parameters or self._is_new({**self._lowest(), **parameters}):
                 return parameters
+        for _ in range(ATTEMPTS_ANYWHERE):
+            drawn = {name: self._sample_anywhere(one) for name, one in search_space.items()}
+            if self._is_new({**self._lowest(), **drawn}):
+                return drawn
         return parameters
+
+    def _sample_anywhere(self, distribution: BaseDistribution) -> int:
+        """Any whole number that it holds, all alike."""
+        if not isinstance(distribution, IntDistribution):
+            raise TypeError("parameters of a study are whole numbers")
+        return int(self._anywhere.integers(distribution.low, distribution.high + 1))
+
+    def _lowest(self) -> dict[str, int]:
+        """Of every parameter; those with a single value are not sampled."""
+        return {name: one.low for name, one in self._all.items() if isinstance(one, IntDistribution)}
 
 
 def _open_journal(file: Path, direction: StudyDirection) -> optuna.Study:
