@@ -39,6 +39,7 @@ REPLACES = {
 }
 _REMEDIES = {
     "sweep": "Add +sweep=NAME.",
+    "study": "Add +study=NAME.",
     "speculation.acceptance": "Choose a method, for example speculation=eagle3.",
 }
 

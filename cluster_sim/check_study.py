@@ -9,6 +9,7 @@ from cluster_sim.check_sweep import check_key, check_list
 from cluster_sim.config import Config, Method, Objective, StudyConfig
 from cluster_sim.errors import UserError
 from cluster_sim.schema import shown
+from cluster_sim.speculation.requirements import schedules
 
 RATE = "workload.request_rate"
 OVER_ALL_LOADS = (Objective.capacity, Objective.gpus)  # one value for all loads together
@@ -75,10 +76,14 @@ def _check_drafter(config: Config, study: StudyConfig) -> None:
     if "none" in study.choices.get("speculation", []):
         remedy = "Leave it out of the list."
         _refuse("a study has an arm without speculation anyway", "none", "choices.speculation", remedy)
+    static = "Write 'study.bucket_lasts=[]' to search static draft lengths."
+    method = config.speculation.method
+    if study.bucket_lasts and method is not Method.none and not schedules(config.engine, method):
+        rule = f"vLLM follows no schedule with method {method.name} on the V1 model runner"
+        _refuse(rule, f"{len(study.bucket_lasts) + 1} buckets", "bucket_lasts", static)
     if config.cluster.data_parallel_size > 1 and study.bucket_lasts:
         rule = "vLLM follows no schedule with data_parallel_size above 1"
-        remedy = "Write 'study.bucket_lasts=[]' to search static draft lengths."
-        _refuse(rule, f"{len(study.bucket_lasts) + 1} buckets", "bucket_lasts", remedy)
+        _refuse(rule, f"{len(study.bucket_lasts) + 1} buckets", "bucket_lasts", static)
 
 
 def _check_objective(config: Config, study: StudyConfig) -> None:

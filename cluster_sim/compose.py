@@ -72,6 +72,11 @@ def compose_file(file: Path, arguments: Sequence[str]) -> Config:
     config = _compose_groups(overrides.groups, overrides.search_path)
     try:
         given = OmegaConf.merge(OmegaConf.structured(Config), tree)
+    except ValidationError as error:
+        key, got = str(error.full_key), str(error).partition("\n")[0]
+        raise UserError(
+            f"{key} must be {find_key(key).words}", got, str(file), "Correct the value."
+        ) from error
     except OmegaConfBaseException as error:
         raise _reworded(error) from error
     for key in tree:

@@ -70,7 +70,7 @@ def test_the_worst_load_counts_by_shares_of_what_came(
 
 
 def test_the_capacity_is_where_attainment_crosses_what_is_wanted() -> None:
-    """Between 20 requests/s (1.0) and 40 (0.5), 0.9 is a fifth of the way: 24. Else at least the last rate."""
+    """Between 20 requests/s (1.0) and 40 (0.5), 0.9 is a fifth of the way: 24. Else the last rate."""
     capacity = task(Objective.capacity, rates=(20.0, 40.0))
     crossing = (row(slo_attainment=1.0), row(slo_attainment=1.0)), (row(slo_attainment=0.5), row())
     assert score_of(capacity, rows(*crossing), SEEDS, 1).by_seed == pytest.approx((24.0, 40.0))
