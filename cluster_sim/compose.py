@@ -189,8 +189,9 @@ def _turns_off(chosen: Mapping[str, object]) -> bool:
 
 
 def _is_of_speculation(key: str) -> bool:
-    """Whether vLLM has it in --speculative-config."""
-    return key.startswith("speculation.") or key in {f"engine.{flag}" for flag in ENGINE_FLAGS}
+    """Whether it has an effect with speculation alone."""
+    flags = (*ENGINE_FLAGS, "use_v2_model_runner")
+    return key.startswith("speculation.") or key in {f"engine.{flag}" for flag in flags}
 
 
 def _reworded(error: Exception) -> UserError:

@@ -83,7 +83,7 @@ def test_case_1_a_tier_without_drafts_still_pays_for_the_drafter(tmp_path: Path)
     assert 1.01 < tier / value["off"] < 1.6
 
 
-@pytest.mark.parametrize(("rate", "drafts"), [(2, True), (56, False)])
+@pytest.mark.parametrize(("rate", "drafts"), [(2, True), (60, False)])
 def test_case_20_speculation_pays_below_some_request_rate_only(
     rate: int, drafts: bool, tmp_path: Path
 ) -> None:
@@ -95,9 +95,9 @@ def test_case_20_speculation_pays_below_some_request_rate_only(
         "study.max_draft_length=3",
         "study.trials=4",
         "speculation.draft_cost=given",
-        "speculation.draft_pass_s=0.002",
-        "speculation.acceptance={policy: decay, rate: 0.6, measured_draft_length: 3}",
-        "workload.requests=300",
+        "speculation.draft_pass_s=0.001",
+        "speculation.acceptance={policy: geometric, rate: 0.3}",
+        "workload.requests=800",
     )
     assert (verdict["recommended"] != "off") is drafts
 
@@ -111,7 +111,7 @@ def test_case_31_the_draft_length_is_searched_together_with_the_topology(tmp_pat
             f"instances: {instances}\ntensor_parallel_size: {gpus}\ndata_parallel_size: 1\n"
             "enable_expert_parallel: false\nbundle: null\n"
         )
-    assert 0 == studied(
+    code = studied(
         tmp_path / "out",
         *LIGHT,
         f"hydra.searchpath=[{tmp_path / 'conf'}]",
@@ -122,11 +122,13 @@ def test_case_31_the_draft_length_is_searched_together_with_the_topology(tmp_pat
         "study.stop_below=null",
         "workload.requests=200",
     )
+    assert code == 0
     summary = summary_of(tmp_path / "out")
     tried = {one["choices"]["cluster"] for one in summary["contenders"]}
     assert tried == {"one_of_two", "two_of_one"}
     best = min(summary["contenders"], key=lambda one: one["value"]["value"])
-    assert summary["verdict"]["champion"] == best["arm"]
+    assert best["vs_champion"]["verdict"] == "tie"
+    assert summary["verdict"]["recommended"] == summary["verdict"]["champion"]
 
 
 @pytest.mark.slow

@@ -55,6 +55,11 @@ def test_among_ties_off_goes_before_static_and_static_before_schedules() -> None
     assert names(judged(THREE, all_alike)) == (THREE.name, TWO.name)
 
 
+def test_a_rival_as_simple_as_the_champion_does_not_take_its_place_by_chance() -> None:
+    verdict = judged(K2, {K2: score(50.0), Arm(((1, 64, 3),)): score(50.9, noise=1.0)})
+    assert names(verdict) == ("K=2", "K=2")
+
+
 def test_a_sure_difference_below_one_percent_is_a_tie() -> None:
     verdict = judged(THREE, {THREE: score(50.0), K2: score(49.6), OFF: score(49.4)})
     assert [verdict.comparisons[arm.name].verdict for arm in (K2, OFF)] == [TIE, WORSE]

@@ -67,7 +67,9 @@ def judge(task: Task, contenders: Sequence[Contender], best_of_search: Arm) -> V
         champion = beating[0]
     comparisons = {one.arm.name: compare(task, one.score, champion.score) for one in ordered}
     as_good = [one for one in feasible if _is_as_good(comparisons[one.arm.name])]
-    recommended = min(as_good, key=lambda one: (one.arm.complexity, rank(task, one.score)))
+    recommended = min(
+        as_good, key=lambda one: (one.arm.complexity, one is not champion, rank(task, one.score))
+    )
     overtaken = found is None or champion is not found
     return Verdict(champion, recommended, ordered, comparisons, overtaken, nearest=ordered[0])
 
