@@ -120,7 +120,7 @@ class Composer:
         """
         asked = split_changes(changes, self._overrides.search_path)
         config = self._composed_with(asked.groups)
-        config.sweep = config.study = None
+        config.sweep = config.study = config.output.drafter = None
         set_values(config, asked.values)
         return _finish(config)
 
