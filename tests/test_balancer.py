@@ -119,3 +119,11 @@ def test_a_snapshot_shows_who_is_still_busy() -> None:
     requests = (Asked(0.0, 8, 60), *(Asked(number * 5.0, 8, 1) for number in (1, 2, 3)))
     scenario = Scenario(requests, (Server(),) * 2, ranks=2)
     assert play(scenario.rules()).log["instance"].tolist() == [0, 1, 1, 1]
+
+
+def test_weights_stay_shares_when_the_balancer_looks_at_the_ranks() -> None:
+    """What each instance was sent is no snapshot: 3 to 1 over 40 requests and as many looks at idle ranks."""
+    requests = tuple(Asked(float(number), 8, 1) for number in range(40))
+    rules = Scenario(requests, (Server(),) * 4, (), RouterPolicy.weighted, ranks=2).rules()
+    rules = rules._replace(routing=rules.routing._replace(weights=np.array([3.0, 1.0])))
+    assert np.bincount(play(rules).log["instance"] // 2).tolist() == [30, 10]

@@ -145,7 +145,10 @@ def test_the_means_of_one_run_carry_half_of_their_intervals() -> None:
 
 def test_intervals_that_cover_too_seldom_and_runs_that_are_too_short_are_named() -> None:
     few = words_of(batch_means(effective_requests=42.0))
-    assert "the intervals of TTFT (42) cover too seldom" in few
+    assert (
+        "too narrow for TTFT: neighbouring requests are alike, and all of them tell as much as 42 independent"
+        in few
+    )
     none = dict.fromkeys(("value", "low", "high", "effective_requests"))
     short = words_of(batch_means(**none, reason="the requests tell as much as 3"))
     assert "the run is too short for TTFT" in short

@@ -76,6 +76,8 @@ def observe(world: World, rules: Rules) -> None:
         row.in_flight = row.dispatched - world.lanes[rank].finished
         row.waiting = world.queues[rank].length
         row.kv_blocks = rules.batching[rank].num_gpu_blocks - 1 - world.kv.pools[rank].num_free
+    if rules.routing.policy == WEIGHTED:  # its scores are the requests sent so far
+        return
     replicas, instances = world.scores.shape
     ranks = rules.routing.ranks
     for instance in range(instances):
