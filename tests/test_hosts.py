@@ -373,8 +373,8 @@ def test_a_big_cluster_is_spread_where_that_saves_more_than_ray_costs(
                 "executor.instances_per_host=1",
                 "cluster.faults=[{instances: [0], kind: stop, from_s: 1}]",
             ],
-            "instances_per_host has no effect with cluster.faults, which are simulated in one process, but got "
-            "1 (executor.instances_per_host). Leave it out.",
+            "instances_per_host has no effect with cluster.faults, which are simulated in one process, but "
+            "got 1 (executor.instances_per_host). Leave it out.",
         ),
         (
             ["executor=ray", "executor.instances_per_host=1", "executor.workers=2"],
