@@ -3,7 +3,7 @@
 import re
 from collections.abc import Iterable
 
-from cluster_sim.compared import COMPARED
+from cluster_sim.compared import COMPARED, SHOWN
 from cluster_sim.config import SearchConfig, SweepConfig
 from cluster_sim.errors import UserError
 from cluster_sim.paths import group_names
@@ -74,6 +74,9 @@ def _check_search(sweep: SweepConfig, search: SearchConfig | None) -> None:
         raise UserError(
             "the key that is searched is no axis and no arm's", key, owners[0], "Leave it out there."
         )
+    if sweep.compare != list(SHOWN):
+        remedy = "Leave it out: a search shows the values that it finds."
+        raise UserError("compare has no effect with a search", sweep.compare, "sweep.compare", remedy)
     if search.low >= search.high:
         got = f"low={search.low:g}, high={search.high:g}"
         raise UserError("low < high must hold", got, "sweep.search", "Raise sweep.search.high.")

@@ -6,3 +6,4 @@ COMPARED = {
     "tpot_s": ("tpot_s.mean", False),
     "slo_goodput_rps": ("slo_goodput_rps", True),
 }
+SHOWN = ("output_throughput_tok_s", "tpot_s")  # unless a sweep chooses

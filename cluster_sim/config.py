@@ -24,6 +24,7 @@ from cluster_sim.choices import (
     RouterPolicy,
     SchedulingPolicy,
 )
+from cluster_sim.compared import SHOWN
 from cluster_sim.facts import HardwareConfig, ModelConfig, Roofline
 from cluster_sim.fault_config import FaultConfig
 from cluster_sim.traffic_config import (
@@ -245,8 +246,8 @@ class SweepConfig:
     baseline: str = MISSING  # an arm
     axes: dict[str, list[Any]] = MISSING  # config key -> values
     seeds: list[int] = MISSING
-    compare: list[str] = field(default_factory=lambda: ["output_throughput_tok_s", "tpot_s"])  # what it shows
     search: SearchConfig | None = None  # None: every arm at every point of the axes, as they are
+    compare: list[str] = field(default_factory=lambda: list(SHOWN))  # what it prints
 
 
 @dataclass

@@ -132,8 +132,8 @@ def test_a_client_who_gives_up_before_the_stop_or_at_the_router_is_not_sent_agai
     requests = (Asked(0.0, 8, 9, abort_s=2.25), Asked(0.0, 8, 9, abort_s=5.0), Asked(0.0, 8, 1))
     world, (happened,) = play_through(Scenario(requests, (ONE_SEAT,)), stop([0], 2.5, 10.0))
     assert [Outcome(outcome).name for outcome in world.log["outcome"]] == [
-        "cancelled",
-        "cancelled",
+        "timed_out",
+        "timed_out",
         "completed",
     ]
     assert world.log["emitted_tokens"].tolist() == [2, 0, 1]
@@ -144,7 +144,7 @@ def test_a_client_who_gives_up_before_the_stop_or_at_the_router_is_not_sent_agai
 def test_a_client_who_gives_up_while_no_instance_returns_has_given_up() -> None:
     requests = (Asked(0.0, 8, 9, abort_s=50.0), Asked(0.0, 8, 9))
     world, _ = play_through(Scenario(requests, (STEADY,)), stop([0], 2.5))
-    assert [Outcome(outcome).name for outcome in world.log["outcome"]] == ["cancelled", "failed"]
+    assert [Outcome(outcome).name for outcome in world.log["outcome"]] == ["timed_out", "failed"]
 
 
 # ---- drain and slow ----
