@@ -142,7 +142,7 @@ def _routing() -> None:
         small = ["engine.num_gpu_blocks=2048", "speculation=none"]
         rules = build(compose([f"router={policy.name}", *load, *small, *own.get(policy, [])])).rules
         rules = rules._replace(lockstep=np.zeros_like(rules.lockstep))
-        took_ns = 1e9 * min(drive(new_world(rules), rules) for _ in range(3)) / 200_000
+        took_ns = 1e9 * min(drive(new_world(rules), rules) for _ in range(15)) / 200_000
         budget_ns = 2000 if policy is RouterPolicy.prefix_aware else 100
         _line(policy.name, f"{took_ns:.0f} ns/request", f"< {budget_ns} ns", budget_ns / took_ns)
 

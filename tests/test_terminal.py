@@ -160,6 +160,18 @@ def test_a_sweep_shows_the_values_that_it_is_asked_to_compare() -> None:
     assert "K=3: shorter p99 TTFT than off up to 8 requests/s; loses throughput from 16 requests/s." in text
 
 
+def test_a_baseline_that_could_be_nothing_is_not_said_to_be_of_one_seed() -> None:
+    """Fieller's interval has no end where the baseline's mean could be 0: here 20, 1,000 and 20 tokens/s."""
+    wild = [
+        {**row, "output_throughput_tok_s": 1000.0 if row["seed"] == 1 else 20.0, "tpot_s.mean": 0.02}
+        for row in rows()
+    ]
+    text = to_text(sweep_view(compare_arms(wild, "off", [RATE_AXIS]), "off", 160, SHOWN), 160, False)
+    text = " ".join(text.split())
+    assert " 2 347 1.00 ? " in text
+    assert "? no interval: one seed, or a baseline too uncertain;" in text
+
+
 def test_every_compared_value_has_a_title_and_words_for_the_sentence() -> None:
     assert list(TITLES) == list(COMPARED)
     assert {name: name in LOSSES for name in GAINS | LOSSES} == {

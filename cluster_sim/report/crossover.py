@@ -26,7 +26,8 @@ GAINS = {"ttft_p99_s": "shorter p99 TTFT", "tpot_s": "faster per token"}  # of w
 LOSSES = {"output_throughput_tok_s": "throughput", "slo_goodput_rps": "SLO goodput"}
 LEGEND = (
     "+ win, - loss, = tie (the 95% interval holds 1, or the ratio is within 1% of it), "
-    "? one seed, no interval; * saturated: more came than was served, latency grows with the run"
+    "? no interval: one seed, or a baseline too uncertain; "
+    "* saturated: more came than was served, latency grows with the run"
 )
 Cell = Callable[[Mapping[str, Any]], str]  # of a ratio
 Entries = Mapping[str, Mapping[tuple[object, ...], Mapping[str, Any]]]  # arm -> point -> entry
