@@ -96,7 +96,7 @@ def of_requests(run: Run, chosen: Flags, duration_s: float) -> dict[str, Any]:
         },
         "request_throughput_rps": _rate(completed.sum(), duration_s),
         "output_throughput_tok_s": _rate(emitted_tokens[chosen].sum(), duration_s),
-        **_within_slo(run, times, chosen & measured.chosen, duration_s - measured.cut_s),
+        **_within_slo(run, times, chosen, duration_s - measured.cut_s),
         "tokens": {
             "prompt": int(run.requests["prompt_tokens"][chosen].sum()),
             "cached": int(log["cached_tokens"][chosen].sum()),
@@ -113,9 +113,9 @@ def of_requests(run: Run, chosen: Flags, duration_s: float) -> dict[str, Any]:
 
 
 def _within_slo(run: Run, times: Latencies, chosen: Flags, duration_s: float) -> dict[str, Any]:
-    """Attainment and goodput of the `chosen` requests over `duration_s`; None without limits."""
-    good, limits = chosen & meets_slo(run, times), meets_limits(run, times)
-    asked, offered = bool(np.any(has_slo(run)[chosen])), int(chosen.sum())
+    """Attainment and goodput of the measured ones of the `chosen` over `duration_s`; None without limits."""
+    asked, chosen = bool(np.any(has_slo(run)[chosen])), chosen & measured_of(run).chosen
+    good, limits, offered = chosen & meets_slo(run, times), meets_limits(run, times), int(chosen.sum())
     return {
         "slo_goodput_rps": _rate(good.sum(), duration_s) if asked else None,
         "slo_attainment": int(good.sum()) / offered if asked and offered else None,
