@@ -24,8 +24,8 @@ from cluster_sim.faults import Plan
 from cluster_sim.run import drive
 from cluster_sim.world import new_world
 
-MANY = settings(max_examples=40)  # each in four ways
-SOME = settings(max_examples=50)
+MANY = settings(max_examples=30)  # each in four ways
+SOME = settings(max_examples=40)
 WORLDS = st.one_of(scenarios(), groups())
 
 
