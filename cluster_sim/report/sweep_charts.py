@@ -1,0 +1,170 @@
+"""Figures of a sweep along its traffic axis: ratios to the baseline, latencies, where the time goes."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from statistics import median
+from typing import Any
+
+from matplotlib.axes import Axes
+
+from cluster_sim.comparison import RATE_AXIS
+from cluster_sim.flips import MOST_SEEDS
+from cluster_sim.report.arms import Look, looks_of
+from cluster_sim.report.figures import INK, MUTED, PAPER, End, Figure, figure, label_ends, room_for_labels
+from cluster_sim.report.stored import Stored, Tree
+
+RATIOS = {
+    "output_throughput_tok_s": "Output throughput, ratio",
+    "slo_goodput_rps": "SLO goodput, ratio",
+    "tpot_s": "Mean TPOT, ratio",
+}
+LATENCIES = {  # path in the summary -> title, key of the SLO, unit
+    ("ttft_s", "p99"): ("TTFT, p99 (s)", "ttft_s", 1.0),
+    ("tpot_s", "mean"): ("TPOT, mean (ms)", "tpot_s", 1e3),
+    ("e2el_s", "mean"): ("E2E, mean (s)", "e2el_s", 1.0),
+}
+CROWDED = 0.15  # half of an axis' values in so small a part of it: it is logarithmic
+
+
+@dataclass(frozen=True)
+class Slice:
+    """The points of a sweep along its traffic axis, at one value of the others."""
+
+    axis: str
+    others: Tree
+    arms: Mapping[str, Sequence[Tree]]  # arm -> entries of `arms`, in the order of the axis
+    ratios: Mapping[str, Sequence[Tree]]  # arm -> entries of `vs_baseline`
+    looks: Mapping[str, Look]
+    baseline: str
+    slo: Tree
+
+    @property
+    def label(self) -> str:
+        """The axis in words."""
+        return "Request rate (requests/s)" if self.axis == RATE_AXIS else self.axis
+
+
+def slices_of(stored: Stored) -> Iterator[Slice]:
+    """One for each combination of the other axes; none where no axis is of numbers."""
+    sweep, summary = stored.sweep, stored.summary
+    axis = summary["crossover"]["axis"]
+    if sweep is None or axis is None:
+        return
+    groups: dict[str, dict[str, Any]] = {}
+    for entries in summary["arms"].values():
+        for entry in entries:
+            others = {name: value for name, value in entry["axes"].items() if name != axis}
+            groups.setdefault(repr(others), others)
+    for others in groups.values():
+        yield Slice(
+            axis,
+            others,
+            _along(summary["arms"], axis, others),
+            _along(summary["vs_baseline"], axis, others),
+            looks_of(sweep, stored.config),
+            sweep["baseline"],
+            stored.config["slo"],
+        )
+
+
+def crossover(part: Slice) -> Figure:
+    """Ratios to the baseline, with the bands of their intervals."""
+
+    def draw(panels: Sequence[Axes]) -> None:
+        for axes, (name, title) in zip(panels, RATIOS.items(), strict=True):
+            ends = []
+            axes.axhline(1.0, color=INK, linewidth=1.0)
+            for arm, entries in part.ratios.items():
+                known = [entry for entry in entries if entry[name] is not None]
+                ends += _line(axes, part, arm, known, lambda entry, name=name: _bounds(entry[name], "ratio"))
+            _finish(axes, part, title, ends)
+
+    better = "Above 1 is better for throughput and goodput, below 1 for TPOT."
+    alt = f"Ratio of every arm to {part.baseline} over {part.label}, with 95 % intervals. {better}"
+    return figure("crossover", f"Against {part.baseline}, on the same arrivals", alt, len(RATIOS), draw)
+
+
+def latency_curves(part: Slice) -> Figure:
+    """Latencies of every arm; saturated points are hollow, the SLO is a line."""
+
+    def draw(panels: Sequence[Axes]) -> None:
+        for axes, ((kind, statistic), (title, limit, unit)) in zip(panels, LATENCIES.items(), strict=True):
+            axes.set_yscale("log")
+            axes.yaxis.set_major_formatter(lambda value, _: f"{value:g}")
+            ends = []
+            for arm, entries in part.arms.items():
+                known = [entry for entry in entries if entry[kind] and entry[kind][statistic]]
+                ends += _line(
+                    axes,
+                    part,
+                    arm,
+                    known,
+                    lambda entry, kind=kind, statistic=statistic, unit=unit: _bounds(
+                        entry[kind][statistic], "value", unit
+                    ),
+                )
+            if part.slo[limit] is not None:
+                axes.axhline(unit * part.slo[limit], color=INK, linewidth=1.0, linestyle=(0, (1, 2)))
+                axes.annotate(
+                    "SLO",
+                    (0.01, unit * part.slo[limit]),
+                    (0, 3),
+                    xycoords=("axes fraction", "data"),
+                    textcoords="offset points",
+                    fontsize=8.0,
+                )
+            _finish(axes, part, title, ends)
+
+    alt = f"TTFT p99, mean TPOT and mean end-to-end time of every arm over {part.label}."
+    return figure("latency", "Latency", alt, len(LATENCIES), draw)
+
+
+def _line(axes: Axes, part: Slice, arm: str, entries: Sequence[Tree], bounds: Any) -> list[End]:
+    """A line with its band; a point where most seeds are saturated is hollow. Its end, if there is one."""
+    if not entries:
+        return []
+    look = part.looks[arm]
+    x = [entry["axes"][part.axis] for entry in entries]
+    middle, low, high = zip(*(bounds(entry) for entry in entries), strict=True)
+    axes.plot(x, middle, color=look.colour, linestyle=look.dash)
+    axes.fill_between(x, low, high, color=look.colour, alpha=0.18, linewidth=0.0)
+    saturated = {
+        entry["axes"][part.axis] for entry in part.arms[arm] if (entry["saturated"] or 0.0) >= MOST_SEEDS
+    }
+    for value, height in zip(x, middle, strict=True):
+        face = PAPER if value in saturated else look.colour
+        axes.plot(
+            [value], [height], marker=look.marker, color=look.colour, markerfacecolor=face, linestyle=""
+        )
+    return [End(x[-1], middle[-1], arm, look.colour)]
+
+
+def _finish(axes: Axes, part: Slice, title: str, ends: Sequence[End]) -> None:
+    values = [entry["axes"][part.axis] for entries in part.arms.values() for entry in entries]
+    if min(values) > 0 and median(values) - min(values) < CROWDED * (max(values) - min(values)):
+        axes.set_xscale("log")
+        axes.xaxis.set_major_formatter(lambda value, _: f"{value:g}")
+        axes.minorticks_off()
+    room_for_labels(
+        axes, values, min(0.45, 0.08 + 0.022 * max(len(end.label) for end in ends)) if ends else 0.0
+    )
+    axes.set_title(title)
+    axes.set_xlabel(part.label)
+    axes.tick_params(color=MUTED)
+    label_ends(axes, ends)
+
+
+def _along(tree: Mapping[str, Sequence[Tree]], axis: str, others: Tree) -> dict[str, list[Tree]]:
+    return {
+        arm: sorted(
+            (entry for entry in entries if entry["axes"].items() >= others.items()),
+            key=lambda entry: float(entry["axes"][axis]),
+        )
+        for arm, entries in tree.items()
+    }
+
+
+def _bounds(value: Mapping[str, Any], name: str, unit: float = 1.0) -> tuple[float, float, float]:
+    """The value and its interval, in `unit`; from one seed there is none."""
+    middle, low, high = value[name], value["low"], value["high"]
+    return unit * middle, unit * (middle if low is None else low), unit * (middle if high is None else high)
