@@ -38,7 +38,12 @@ def head_of(stored: Stored) -> Head:
         title = f"{what}, {config['speculation']['method']}"
         question = "Does this cluster meet its SLO under this load, and what does speculation do there?"
         return Head(title, what, question, list(_answer_of_run(stored)))
-    return Head(f"{sweep['name']}: {what}", f"{sweep['name']}: {what}", sweep["question"], list(_answer_of_sweep(stored)))
+    return Head(
+        f"{sweep['name']}: {what}",
+        f"{sweep['name']}: {what}",
+        sweep["question"],
+        list(_answer_of_sweep(stored)),
+    )
 
 
 def recommended(stored: Stored) -> str | None:
@@ -114,12 +119,17 @@ def _answer_of_sweep(stored: Stored) -> Iterator[str]:
     ]
     if losers:
         name, entry = min(losers, key=lambda loser: loser[1]["output_throughput_tok_s"]["ratio"])
-        place = ", ".join(f"{axis.rpartition('.')[2]} {value:g}" if isinstance(value, int | float) else f"{axis} {value}" for axis, value in entry["axes"].items())
+        place = ", ".join(
+            f"{axis.rpartition('.')[2]} {value:g}" if isinstance(value, int | float) else f"{axis} {value}"
+            for axis, value in entry["axes"].items()
+        )
         yield f"{name} loses most: {interval(entry['output_throughput_tok_s'])} of {baseline}'s output throughput at {place}."
 
 
 def _range_of(entries: Sequence[Tree], name: str, baseline: str) -> str:
-    ratios = sorted((entry[name] for entry in entries if entry[name]), key=lambda ratio: float(ratio["ratio"]))
+    ratios = sorted(
+        (entry[name] for entry in entries if entry[name]), key=lambda ratio: float(ratio["ratio"])
+    )
     best, worst = ratios[0], ratios[-1]
     return f"a token takes {interval(best)} of {baseline}'s time where it gains most and {interval(worst)} where it gains least,"
 

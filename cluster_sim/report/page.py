@@ -20,7 +20,6 @@ SECTIONS: Sequence[Callable[[Stored], Sequence[Section]]] = (
     sweep_sections.latencies,
     run_sections.latencies,
     run_sections.batches,
-    sweep_sections.schedules,
     run_sections.acceptance,
     sweep_sections.acceptance,
     run_sections.chunks,

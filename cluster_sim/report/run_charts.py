@@ -30,7 +30,13 @@ def latency_curves(requests: Mapping[str, NDArray[np.float64]], slo: Tree) -> Fi
             axes.set_title(title.partition(" ")[0])
             axes.tick_params(color=MUTED)
 
-    return figure("latencies", "Share of the requests within a latency", "Cumulative shares of requests by TTFT, TPOT and E2E.", 3, draw)
+    return figure(
+        "latencies",
+        "Share of the requests within a latency",
+        "Cumulative shares of requests by TTFT, TPOT and E2E.",
+        3,
+        draw,
+    )
 
 
 def batches(histogram: Sequence[int], optimum: Tree | None) -> Figure:
@@ -77,7 +83,9 @@ def acceptance(positions: Mapping[str, Sequence[float]], colours: Mapping[str, s
         (axes,) = panels
         for label, shares in positions.items():
             places = range(1, len(shares) + 1)
-            axes.plot(places, [100 * share for share in shares], marker="o", color=colours[label], label=label)
+            axes.plot(
+                places, [100 * share for share in shares], marker="o", color=colours[label], label=label
+            )
         most = max(len(shares) for shares in positions.values())
         axes.set(ylim=(0, 100), xlabel="Position in the draft", ylabel="Accepted (%)", xlim=(0.7, most + 0.3))
         axes.set_xticks(range(1, most + 1))
