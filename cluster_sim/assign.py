@@ -10,7 +10,7 @@ from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from cluster_sim.errors import UserError
-from cluster_sim.schema import Key, find_key, shown, wrong_type
+from cluster_sim.schema import Key, closest, find_key, shown, words_of, wrong_type
 
 _PROFILE = (
     "rate",
@@ -39,6 +39,8 @@ REPLACES = {
 }
 _REMEDIES = {
     "sweep": "Add +sweep=NAME.",
+    "sweep.search": "Choose a sweep that searches, as +sweep=capacity does.",
+    "study": "Add +study=NAME.",
     "speculation.acceptance": "Choose a method, for example speculation=eagle3.",
 }
 
@@ -68,14 +70,46 @@ def set_values(config: DictConfig, values: Mapping[str, object]) -> None:
 
 
 def _structured(place: Key, value: object) -> object:
-    """`value` with the entries of a mapping of dataclasses made such: OmegaConf makes none there."""
+    """`value` with the entries of a mapping or list of dataclasses made such: OmegaConf makes none there."""
+    if typing.get_origin(place.type) is list and isinstance(value, list):
+        return [_entry(place, number, entry) for number, entry in enumerate(value)]
     inner = typing.get_args(place.type)[1] if place.is_mapping else Any
     if not is_dataclass(inner) or not isinstance(value, Mapping):
         return value
-    return {
-        name: OmegaConf.merge(OmegaConf.structured(inner), entry) if isinstance(entry, Mapping) else entry
-        for name, entry in value.items()
-    }
+    return {name: _made(inner, entry) for name, entry in value.items()}
+
+
+def _made(kind: Any, entry: object) -> object:
+    """`entry` as `kind` where that is a dataclass and `entry` a mapping."""
+    if not is_dataclass(kind) or not isinstance(entry, Mapping):
+        return entry
+    return OmegaConf.merge(OmegaConf.structured(kind), entry)
+
+
+def _entry(place: Key, number: int, entry: object) -> object:
+    """An entry of a list, made an instance of its dataclass if that is what the list holds."""
+    inner = typing.get_args(place.type)[0]
+    if not is_dataclass(inner) or not isinstance(entry, Mapping):
+        return entry
+    where, names = f"{'.'.join(place.path)}[{number}]", typing.get_type_hints(inner)
+    for name in entry:
+        if name not in names:
+            rule = "a key must exist in an entry of the list"
+            raise UserError(rule, repr(name), where, closest(str(name), list(names), "Keys"))
+    made = OmegaConf.structured(inner)
+    for name, value in entry.items():
+        try:
+            made = OmegaConf.merge(made, {name: value})
+        except OmegaConfBaseException as error:
+            words = words_of(names[name])
+            raise UserError(
+                f"the value must be {words}", shown(value), f"{where}.{name}", f"Give {words}."
+            ) from error
+    missing = [name for name in names if OmegaConf.is_missing(made, name)]
+    if missing:
+        rule = f"an entry of the list must have {', '.join(missing)}"
+        raise UserError(rule, shown(entry), where, "Add it.")
+    return made
 
 
 def _parent(config: DictConfig, key: str, value: object) -> DictConfig:

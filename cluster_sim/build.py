@@ -1,16 +1,26 @@
 """The door between the two halves: configuration, bundle and workload to the engine's Rules.
 
-Only here, in luck.py (acceptance), world.py (empty tables) and recording.py (recorded runs) are engine tables
-made.
+Only here, in luck.py (acceptance), assembly.py (rows of all instances), world.py (empty tables) and
+recording.py (recorded runs) are engine tables made.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
+from cluster_sim import assembly
+from cluster_sim.built_kinds import (
+    Built,
+    BuiltKind,
+    check_go_together,
+    hash_lookahead_tokens,
+    kind_of_engine_cores,
+    named,
+    rejected_by,
+    warnings_about,
+)
 from cluster_sim.bundle import format as bundle_format
 from cluster_sim.bundle import library
 from cluster_sim.bundle.architecture import Parallel
@@ -20,17 +30,17 @@ from cluster_sim.config import RouterPolicy as RouterName
 from cluster_sim.config import SchedulingPolicy as PolicyName
 from cluster_sim.drafting import Setting, as_vllm_runs_it, draft_length, drafter_tables
 from cluster_sim.engine import streams
-from cluster_sim.engine.kinds import Purpose, RouterPolicy, SchedulingPolicy
+from cluster_sim.engine.kinds import Part, Purpose, RouterPolicy, SchedulingPolicy
 from cluster_sim.engine.rules import Batching, Drafting, Request, Routing, Rules, StepTime
 from cluster_sim.engine.rules import Workload as Asked
 from cluster_sim.engine.tables import Longs, Table
 from cluster_sim.errors import UserError
 from cluster_sim.expert_tables import Ranks
-from cluster_sim.luck import build_luck, profile_warnings, profiles_of
-from cluster_sim.rejections import rejections, tokens_ahead
-from cluster_sim.speculation.requirements import Requirements, requirements
+from cluster_sim.instances import InstanceKind, kinds_of, said_by
+from cluster_sim.luck import build_luck, profiles_of
+from cluster_sim.slo import check_class_names
+from cluster_sim.speculation.requirements import requirements
 from cluster_sim.speculation.schedule import dense_lookup
-from cluster_sim.speculation.vllm_config import warnings_of
 from cluster_sim.step_tables import StepArrays, step_arrays
 from cluster_sim.workload import Workload, build_workload
 from cluster_sim.world import empty_table
@@ -39,49 +49,45 @@ Flags = NDArray[np.bool_]
 BALANCER_INTERVAL_S = 0.1  # ../shared/vllm-scheduler.md section 10: snapshots about every 100 ms
 
 
-@dataclass(frozen=True)
-class Built:
-    """Everything a run needs, and where it came from."""
-
-    rules: Rules
-    workload: Workload
-    engine: EngineConfig  # no None left, except host_overhead_s
-    memory: MemoryBreakdown
-    bundle: bundle_format.Bundle
-    warnings: tuple[str, ...]
-
-
 def build(config: Config) -> Built:
     """Rules of one simulation.
 
     Raises:
         UserError: something in the configuration, the bundle or the trace is wrong, or does not fit.
     """
-    setting = as_vllm_runs_it(config)
-    config, engine = setting.config, setting.engine
-    bundle = find_bundle(config)
-    memory, arrays = _gpu(setting, bundle)
-    blocks = memory.num_gpu_blocks
-    needs = requirements(config.speculation, draft_length(config), engine, config.model)
-    workload = build_workload(config.workload, config.seed, engine.block_size, needs.hash_lookahead_tokens)
-    ahead = tokens_ahead(engine, draft_length(config), needs.lookahead_tokens)
-    rejected, lost = rejections(engine, workload, ahead, blocks)
-    profiles = profiles_of(config)
-    draft_length_at = _draft_length_at(config, engine)
+    kinds = [_build_kind(config, kind) for kind in kinds_of(config)]
+    kind_of = kind_of_engine_cores(kinds, config.cluster.data_parallel_size)
+    block_size = kinds[0].setting.engine.block_size
+    workload = build_workload(config.workload, config.seed, block_size, hash_lookahead_tokens(kinds))
+    check_class_names(config, workload.class_names)
+    check_go_together(config, kinds, workload)
+    rejected, lost = rejected_by(config, kinds, workload, lambda name: _members(config, name))
+    lookups, classes = [_draft_length_at(one) for one in kinds], len(workload.class_names)
     rules = Rules(
-        _asked(config, engine, workload, rejected),
-        build_luck(config, profiles, workload, draft_length(config)),
-        _batching(config, engine, needs, blocks),
-        _drafting(config, needs),
-        draft_length_at,
+        _asked(config, kinds[0].setting.engine, workload, rejected),
+        build_luck(config, [one.profiles for one in kinds], workload),
+        assembly.rows_of([_batching(one) for one in kinds], kind_of),
+        assembly.rows_of([_drafting(one, number * classes) for number, one in enumerate(kinds)], kind_of),
+        assembly.lengths_of(lookups, kind_of),
         _lockstep(config),
-        _step_time(arrays, num_engine_cores(config)),
+        assembly.step_time_of([one.arrays for one in kinds], kind_of),
         _routing(config, workload.class_names),
     )
-    idle = warnings_of(config.speculation.vllm_config)
-    stand_ins = profile_warnings(profiles, np.unique(draft_length_at).tolist())
-    warnings = (*idle, *setting.warnings, *workload.warnings, *arrays.warnings, *stand_ins, *lost)
-    return Built(rules, workload, engine, memory, bundle, warnings)
+    said = [
+        (one.kind.words, (*warnings_about(one, lookup, workload), *lines))
+        for one, lookup, lines in zip(kinds, lookups, lost, strict=True)
+    ]
+    return Built(rules, workload, tuple(kinds), said_by(said))
+
+
+def _build_kind(config: Config, kind: InstanceKind) -> BuiltKind:
+    with named(config, kind):
+        setting = as_vllm_runs_it(kind.config)
+        drafts, engine = draft_length(setting.config), setting.engine
+        bundle = find_bundle(setting.config)
+        memory, arrays = _gpu(setting, bundle)
+        needs = requirements(setting.config.speculation, drafts, engine, setting.config.model)
+        return BuiltKind(kind, setting, bundle, memory, arrays, needs, profiles_of(setting.config))
 
 
 def _gpu(setting: Setting, bundle: bundle_format.Bundle) -> tuple[MemoryBreakdown, StepArrays]:
@@ -96,7 +102,7 @@ def _gpu(setting: Setting, bundle: bundle_format.Bundle) -> tuple[MemoryBreakdow
 def step_time_of(setting: Setting) -> StepTime:
     """The step times of a configuration as vLLM runs it, without its requests."""
     _, arrays = _gpu(setting, find_bundle(setting.config))
-    return _step_time(arrays, num_engine_cores(setting.config))
+    return assembly.step_time_of([arrays], np.zeros(num_engine_cores(setting.config), np.int64))
 
 
 def num_engine_cores(config: Config) -> int:
@@ -136,11 +142,12 @@ def parallel_of(config: Config) -> Parallel:
 
 def _asked(config: Config, engine: EngineConfig, workload: Workload, rejected: Flags) -> Asked:
     unforeseen = int(engine.max_model_len or 0) - workload.prompt_tokens
+    timeout_s = config.workload.timeout_s
     requests: Table[Request] = empty_table(
         Request,
         len(workload.arrival_s),
         arrival_s=workload.arrival_s,
-        abort_s=np.inf,
+        abort_s=np.inf if timeout_s is None else workload.arrival_s + timeout_s,
         content_start=workload.content_start[:-1],
         content_blocks=np.diff(workload.content_start),
         prompt_tokens=workload.prompt_tokens,
@@ -150,14 +157,15 @@ def _asked(config: Config, engine: EngineConfig, workload: Workload, rejected: F
         session=_sessions(config, workload),
         is_rejected=rejected,
     )
-    return Asked(requests, np.ascontiguousarray(workload.content_ids, np.int64), False)
+    return Asked(requests, np.ascontiguousarray(workload.content_ids, np.int64), timeout_s is not None)
 
 
-def _batching(config: Config, engine: EngineConfig, needs: Requirements, blocks: int) -> Table[Batching]:
+def _batching(one: BuiltKind) -> Table[Batching]:
+    engine, needs, blocks = one.setting.engine, one.needs, one.memory.num_gpu_blocks
     policy = {PolicyName.fcfs: SchedulingPolicy.fcfs, PolicyName.priority: SchedulingPolicy.priority}
     table: Table[Batching] = empty_table(
         Batching,
-        num_engine_cores(config),
+        1,
         max_num_seqs=engine.max_num_seqs,
         max_num_active_seqs=engine.max_num_active_seqs,
         max_num_batched_tokens=engine.max_num_batched_tokens,
@@ -182,23 +190,25 @@ def _batching(config: Config, engine: EngineConfig, needs: Requirements, blocks:
     return table
 
 
-def _drafting(config: Config, needs: Requirements) -> Table[Drafting]:
+def _drafting(one: BuiltKind, first_profile: int) -> Table[Drafting]:
+    by_size = one.setting.config.speculation.num_speculative_tokens_per_batch_size
     table: Table[Drafting] = empty_table(
         Drafting,
-        num_engine_cores(config),
-        num_speculative_tokens=draft_length(config),
-        slots_per_request=needs.slots_per_request,
-        is_dynamic=config.speculation.num_speculative_tokens_per_batch_size is not None,
-        may_skip=needs.may_skip,
+        1,
+        num_speculative_tokens=one.draft_length,
+        first_profile=first_profile,
+        slots_per_request=one.needs.slots_per_request,
+        is_dynamic=by_size is not None,
+        may_skip=one.needs.may_skip,
     )
     return table
 
 
-def _draft_length_at(config: Config, engine: EngineConfig) -> Longs:
-    seats, drafts = int(engine.max_num_seqs or 0), draft_length(config)
-    ranges = config.speculation.num_speculative_tokens_per_batch_size
-    lookup = np.full(seats + 1, drafts, np.int64) if ranges is None else dense_lookup(ranges, seats, drafts)
-    return np.tile(lookup, (num_engine_cores(config), 1))
+def _draft_length_at(one: BuiltKind) -> Longs:
+    """Draft lengths by requests scheduled."""
+    seats, drafts = int(one.setting.engine.max_num_seqs or 0), one.draft_length
+    ranges = one.setting.config.speculation.num_speculative_tokens_per_batch_size
+    return np.full(seats + 1, drafts, np.int64) if ranges is None else dense_lookup(ranges, seats, drafts)
 
 
 def _lockstep(config: Config) -> Longs:
@@ -239,6 +249,7 @@ def _routing(config: Config, class_names: Sequence[str]) -> Routing:
         np.array(router.weights or [1.0] * instances, np.float64),
         np.cumsum([0, *map(len, members)], dtype=np.int64),
         np.array([instance for some in members for instance in some], np.int64),
+        int(Part.whole),
     )
 
 
@@ -255,18 +266,3 @@ def _members(config: Config, class_name: str) -> list[int]:
             f"Add it: {class_name}: [0].",
         )
     return list(classes[class_name])
-
-
-def _step_time(arrays: StepArrays, engine_cores: int) -> StepTime:
-    """One bundle for all: the leading axis of every table has length 1."""
-    tables = {
-        name: np.ascontiguousarray(getattr(arrays, name), np.float64)[np.newaxis]
-        for name in StepTime._fields
-        if name not in ("bundle_of", "captured_tokens", "host_s")
-    }
-    return StepTime(
-        bundle_of=np.zeros(engine_cores, np.int64),
-        captured_tokens=np.array([arrays.captured_tokens], np.int64),
-        host_s=np.full(engine_cores, arrays.host_s, np.float64),
-        **tables,
-    )

@@ -8,13 +8,16 @@ from typing import Any, NoReturn
 from cluster_sim.bounds import BOUNDS
 from cluster_sim.check_acceptance import check_acceptance
 from cluster_sim.check_cluster import check_cluster
+from cluster_sim.check_executor import check_executor
+from cluster_sim.check_faults import check_faults
 from cluster_sim.check_model import check_hardware, check_model
 from cluster_sim.check_router import check_router
 from cluster_sim.check_speculation import check_speculation
+from cluster_sim.check_study import check_no_study, check_study
 from cluster_sim.check_sweep import check_sweep
+from cluster_sim.check_traffic import check_traffic, needs_lengths, needs_rate
 from cluster_sim.config import (
     Config,
-    ExecutorKind,
     Method,
 )
 from cluster_sim.engine_defaults import resolve_engine
@@ -38,10 +41,16 @@ def check(config: Config) -> None:
     check_acceptance(config.speculation)
     check_kept(config)
     _check_workload(config)
+    check_traffic(config.workload, config.engine.scheduling_policy)
     check_router(config)
-    _check_executor(config)
+    check_executor(config)
+    check_faults(config)
     if config.sweep is not None:
         check_sweep(config.sweep)
+    if config.study is not None:
+        check_study(config, config.study)
+    else:
+        check_no_study(config)
 
 
 def _check_bounds(config: Config) -> None:
@@ -88,6 +97,10 @@ def _check_engine(config: Config) -> None:
 
 def _check_workload(config: Config) -> None:
     workload = config.workload
+    if workload.warmup + workload.cooldown >= 1:
+        rule = "warmup and cooldown must leave requests to measure: below 1 together"
+        got = f"{workload.warmup:g} and {workload.cooldown:g}"
+        _refuse(rule, got, "workload.warmup", "Lower one of them.")
     if workload.trace is not None:
         for key in ("prompt_tokens", "output_tokens"):
             if getattr(workload, key) is not None:
@@ -99,7 +112,8 @@ def _check_workload(config: Config) -> None:
                     f"Leave workload.{key} or the trace out.",
                 )
         return
-    for key in ("request_rate", "prompt_tokens", "output_tokens"):
+    lengths = [key for key in ("prompt_tokens", "output_tokens") if needs_lengths(workload, key)]
+    for key in ("request_rate", *lengths) if needs_rate(workload) else lengths:
         if getattr(workload, key) is None:
             _refuse(
                 "traffic without a trace needs this value",
@@ -122,16 +136,6 @@ def _check_workload(config: Config) -> None:
             "workload.prompt_tokens",
             f"Set it to {limit - 1} or less, or raise engine.max_model_len.",
         )
-
-
-def _check_executor(config: Config) -> None:
-    if config.executor.kind is ExecutorKind.serial:
-        for key in ("address", "workers"):
-            value = getattr(config.executor, key)
-            if value is not None:
-                _refuse(
-                    f"{key} has no effect with kind serial", value, f"executor.{key}", "Choose executor=ray."
-                )
 
 
 def _at_most(value: int | None, limit: int | None, key: str, limit_words: str) -> None:

@@ -3,13 +3,13 @@
 import re
 from collections.abc import Iterable
 
-from cluster_sim.config import SweepConfig
+from cluster_sim.config import SearchConfig, SweepConfig
 from cluster_sim.errors import UserError
 from cluster_sim.paths import group_names
 from cluster_sim.schema import closest, find_key
 
 # Settings of the whole sweep: no trial can have its own.
-_OF_THE_SWEEP = ("sweep", "output", "executor")
+_OF_THE_SWEEP = ("sweep", "study", "output", "executor")
 
 
 def check_sweep(sweep: SweepConfig) -> None:
@@ -32,8 +32,8 @@ def check_sweep(sweep: SweepConfig) -> None:
         )
     for axis, values in sweep.axes.items():
         where = f"sweep.axes.{axis}"
-        _check_key(axis, where)
-        _check_list(values, where)
+        check_key(axis, where)
+        check_list(values, where)
         for arm, changes in sweep.arms.items():
             if axis in changes:
                 raise UserError(
@@ -41,28 +41,53 @@ def check_sweep(sweep: SweepConfig) -> None:
                 )
     for arm, changes in sweep.arms.items():
         for key in changes:
-            _check_key(key, f"sweep.arms.{arm}")
-    _check_list(sweep.seeds, "sweep.seeds")
+            check_key(key, f"sweep.arms.{arm}")
+    _check_search(sweep, sweep.search)
+    check_list(sweep.seeds, "sweep.seeds")
     if min(sweep.seeds) < 0:
         raise UserError(
             "a seed must be at least 0", min(sweep.seeds), "sweep.seeds", "Leave out the negative ones."
         )
 
 
-def _check_key(key: str, where: str) -> None:
+def _check_search(sweep: SweepConfig, search: SearchConfig | None) -> None:
+    if search is None:
+        return
+    key, where = search.key, "sweep.search.key"
+    check_key(key, where)
+    if key in group_names() or find_key(key, where).type is not float:
+        rule, remedy = "a search is for the highest value of a number", "Search workload.request_rate, say."
+        raise UserError(rule, key, where, remedy)
+    owners = [f"sweep.axes.{key}"] if key in sweep.axes else []
+    owners += [f"sweep.arms.{arm}" for arm, changes in sweep.arms.items() if key in changes]
+    if owners:
+        raise UserError(
+            "the key that is searched is no axis and no arm's", key, owners[0], "Leave it out there."
+        )
+    if search.low >= search.high:
+        got = f"low={search.low:g}, high={search.high:g}"
+        raise UserError("low < high must hold", got, "sweep.search", "Raise sweep.search.high.")
+
+
+def check_key(key: str, where: str, whole: str = "sweep") -> None:
+    """Raise where `key`, met at `where`, is none that a trial of the `whole` can have of its own."""
     if key == "seed":
-        raise UserError("seeds are a list of their own", "the key seed", where, "Write sweep.seeds.")
+        raise UserError("seeds are a list of their own", "the key seed", where, f"Write {whole}.seeds.")
     if key.split(".", maxsplit=1)[0] in _OF_THE_SWEEP:
-        raise UserError("this key belongs to the whole sweep", key, where, "Set it on the command line.")
+        raise UserError(f"this key belongs to the whole {whole}", key, where, "Set it on the command line.")
     if key not in group_names():
         find_key(key, where)
 
 
-def _check_list(values: Iterable[object], where: str) -> None:
+def check_list(values: Iterable[object], where: str, whole: str = "sweep") -> None:
+    """Raise where the list at `where` is empty or has a value twice."""
     listed = list(values)
     if not listed:
         raise UserError(
-            "a list of a sweep holds at least one value", "none", where, "Add values, or leave the key out."
+            f"a list of a {whole} holds at least one value",
+            "none",
+            where,
+            "Add values, or leave the key out.",
         )
     repeated = [value for place, value in enumerate(listed) if value in listed[:place]]
     if repeated:

@@ -36,6 +36,21 @@ class RouterPolicy(Enum):
     class_aware = "class_aware"
 
 
+class FaultKind(Enum):
+    """What happens to instances for a while."""
+
+    stop = "stop"  # their requests fail, their caches are gone
+    slow = "slow"  # their steps take longer
+    drain = "drain"  # no new requests
+
+
+class FailedRequests(Enum):
+    """What the router does with the requests of an instance that stops."""
+
+    retry = "retry"
+    lose = "lose"
+
+
 class Method(Enum):
     """Proposers of draft tokens."""
 
@@ -78,12 +93,40 @@ class DraftCost(Enum):
     zero = "zero"
 
 
+class Arrivals(Enum):
+    """How the times of drawn requests come about."""
+
+    poisson = "poisson"
+    gamma = "gamma"  # vLLM's --burstiness
+    constant = "constant"
+    ramp = "ramp"  # a rate that changes steadily
+    diurnal = "diurnal"  # a rate that swings
+    bursts = "bursts"  # a rate that jumps between two values
+
+
 class Quantization(Enum):
     """vLLM's --quantization, as far as it has costs: the bytes of a weight."""
 
     none = "none"  # dtype
     fp8 = "fp8"  # all matrices of the layers; activations too
     mxfp4 = "mxfp4"  # the experts' matrices; 32 weights of 4 bits share a scale of 8
+
+
+class Objective(Enum):
+    """What a study looks for; summary.json's values, each a mean over the seeds of one load."""
+
+    slo_goodput = "slo_goodput"  # slo_goodput_rps: more is better
+    token_goodput = "token_goodput"  # token_goodput_tok_s: more is better
+    tpot = "tpot"  # mean of tpot_s: less is better
+    capacity = "capacity"  # request rate up to which study.attainment is met: more is better
+    gpus = "gpus"  # GPUs of the cluster: fewer are better
+
+
+class OverLoads(Enum):
+    """How a study's objective sums up several loads."""
+
+    mean = "mean"  # in the objective's own unit: each load lasts equally long
+    worst = "worst"  # goodputs as shares of what came, so that a small load counts as much as a large one
 
 
 class ExecutorKind(Enum):

@@ -31,7 +31,7 @@ many instances?
 
 commands:
   (none)                simulate one cluster under one load, or run the sweep
-                        that an override names
+                        or the study that an override names
   validate DIR          replay a measured run of vLLM: error of each latency and
                         of the throughput; --bundle NAME_OR_PATH,
                         --set KEY=VALUE (again and again), --json FILE
@@ -43,19 +43,25 @@ commands:
                         do not say so themselves
   replay-vllm PATH...   replay recorded runs of vLLM's scheduler; exit code 1
                         when one differs
+  trace describe FILE   what is in a trace: format, rates, burstiness, lengths,
+                        classes, sessions, shared prefixes, oddities;
+                        --json FILE
   list WHAT             names of: models, hardware, bundles, routers, proposers,
-                        policies, sweeps
+                        policies, sweeps, studies
 
 overrides (Hydra's grammar):
   KEY=VALUE             a value:         workload.request_rate=20
   GROUP=OPTION          a file of conf/: speculation=none  executor=ray
   +sweep=NAME           a sweep:         +sweep=spec_grid
                                          'sweep.axes.cluster.instances=[1,2,4]'
+  +study=NAME           a study:         +study=draft_schedule study.trials=200
   hydra.searchpath=[DIR]
                         more options:    DIR/model/mine.yaml, as model=mine
 
 options:
   -c, --cfg job         print the configuration that would run, and do nothing
+  --config FILE         start from the configuration in FILE, for example the
+                        best.yaml of a study
   --debug               show where an error comes from
   --version             print the version
   -h, --help            print this
@@ -64,6 +70,7 @@ examples:
   python -m cluster_sim
   python -m cluster_sim workload.trace=requests.csv cluster.instances=4
   python -m cluster_sim +sweep=spec_grid output.dir=results
+  python -m cluster_sim +study=draft_schedule
 """
 
 
@@ -99,11 +106,11 @@ def _run(given: list[str]) -> int:
     if options.version:
         print(f"cluster_sim {__version__}")
     elif options.cfg is not None:
-        _print_config(options.cfg, words)
+        _print_config(options.cfg, words, options.config)
     elif words and _is_command(words[0]):
         return _command(words[0])(words[1:])
     else:
-        return _simulate_or_sweep(words)
+        return _simulate_or_search(words, options.config)
     return DONE
 
 
@@ -119,6 +126,7 @@ def _parse(given: list[str]) -> argparse.Namespace:
     parser.add_argument("words", nargs="*")
     parser.add_argument("--version", action="store_true")
     parser.add_argument("-c", "--cfg")
+    parser.add_argument("--config", type=Path)
     parser.add_argument("--debug", action="store_true")
     return parser.parse_intermixed_args(given)
 
@@ -137,10 +145,12 @@ def _command(word: str) -> Callable[[list[str]], int]:
     return commands[word]
 
 
-def _simulate_or_sweep(overrides: list[str]) -> int:
-    from cluster_sim.compose import compose
+def _simulate_or_search(overrides: list[str], file: Path | None) -> int:
+    config = _composed(overrides, file)
+    if config.study is not None:
+        from cluster_sim.study.command import run_study
 
-    config = compose(overrides)
+        return run_study(config, overrides)
     if config.sweep is None:
         return _simulate(config)
     from cluster_sim.sweep import run_sweep
@@ -148,27 +158,34 @@ def _simulate_or_sweep(overrides: list[str]) -> int:
     return run_sweep(config, overrides)
 
 
+def _composed(overrides: list[str], file: Path | None) -> "Config":
+    from cluster_sim.compose import compose, compose_file
+
+    return compose(overrides) if file is None else compose_file(file, overrides)
+
+
 def _simulate(config: "Config") -> int:
     from cluster_sim.report.console import announce_compilation, say, show
     from cluster_sim.report.progress import progress
     from cluster_sim.report.terminal import header_of, run_view
     from cluster_sim.single import run_single
+    from cluster_sim.slo import own_limits
 
     announce_compilation("loop")
     with progress("simulation", "requests", sys.stderr) as report:
         done = run_single(config, report)
-    show(run_view(done.summary, header_of(done.run), config.slo))
+    show(run_view(done.summary, header_of(done.run), config.slo, dict(own_limits(config))))
     say(f"results in {done.directory}")
     return DONE
 
 
-def _print_config(what: str, overrides: list[str]) -> None:
+def _print_config(what: str, overrides: list[str], file: Path | None) -> None:
     if what != "job":
         rule = "--cfg prints the configuration of the job"
         raise UserError(rule, repr(what), "command line", "Write --cfg job.")
-    from cluster_sim.compose import compose, to_yaml
+    from cluster_sim.compose import to_yaml
 
-    print(to_yaml(compose(overrides)), end="")
+    print(to_yaml(_composed(overrides, file)), end="")
 
 
 def _replay(paths: list[str]) -> int:
@@ -254,6 +271,26 @@ def _import_bundle(given: list[str]) -> int:
     return DONE
 
 
+def _trace(given: list[str]) -> int:
+    parser = _Parser(prog="trace", add_help=False, allow_abbrev=False)
+    parser.add_argument("action", choices=("describe",), metavar="describe")
+    parser.add_argument("file", metavar="FILE")
+    parser.add_argument("--json")
+    parser.add_argument("--debug", action="store_true")
+    options = parser.parse_args(given)
+    from cluster_sim.files import write_json
+    from cluster_sim.report.console import say, show
+    from cluster_sim.report.trace import trace_view
+    from cluster_sim.trace_facts import describe
+
+    facts = describe(Path(options.file).expanduser())
+    show(trace_view(facts))
+    if options.json is not None:
+        write_json(Path(options.json), facts)
+        say(f"facts in {options.json}")
+    return DONE
+
+
 def _list(words: list[str]) -> int:
     from cluster_sim.listing import names
 
@@ -261,7 +298,7 @@ def _list(words: list[str]) -> int:
     return DONE
 
 
-WITH_OPTIONS = {"validate": _validate, "import-bundle": _import_bundle}
+WITH_OPTIONS = {"validate": _validate, "import-bundle": _import_bundle, "trace": _trace}
 
 
 def _interrupt(_signal: int, _frame: object) -> NoReturn:

@@ -17,6 +17,7 @@ COMPARED = {  # name -> path in summary.json, and whether more of it is better
     "tpot_s": ("tpot_s.mean", False),
     "slo_goodput_rps": ("slo_goodput_rps", True),
 }
+OF_ONE_TRIAL = "batch_size.histogram"  # as long as the largest batch: in trials.parquet, for every seed
 SMALLEST_EFFECT = 0.01  # nobody acts on less: a ratio within 1 % of 1 is a tie, however sure it is
 Point = tuple[object, ...]  # the value of every axis
 Seeds = Mapping[int, Row]  # the trials of one arm at one point
@@ -60,7 +61,7 @@ def _named(axes: Sequence[str], point: Point) -> dict[str, object]:
 
 
 def _means(seeds: Seeds, axes: Sequence[str]) -> dict[str, Any]:
-    place = {"trial", "arm", "seed", *axes}
+    place = {"trial", "arm", "seed", *axes, OF_ONE_TRIAL}
     tree: dict[str, Any] = {"seeds": sorted(seeds)}
     for path in dict.fromkeys(key for row in seeds.values() for key in row if key not in place):
         *parents, leaf = path.split(".")

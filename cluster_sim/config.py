@@ -11,19 +11,34 @@ from omegaconf import MISSING
 
 from cluster_sim.choices import (
     AcceptancePolicy,
+    Arrivals,
     CudagraphMode,
     DraftCost,
     ExecutorKind,
+    FailedRequests,
     Method,
+    Objective,
+    OverLoads,
     Quantization,
     RatesAre,
     RouterPolicy,
     SchedulingPolicy,
 )
+from cluster_sim.facts import HardwareConfig, ModelConfig, Roofline
+from cluster_sim.fault_config import FaultConfig
+from cluster_sim.traffic_config import (
+    ClassConfig,
+    LimitsConfig,
+    SharedPrefixConfig,
+    TrafficConfig,
+    TurnsConfig,
+)
 
 __all__ = [
     "AcceptanceConfig",
     "AcceptancePolicy",
+    "Arrivals",
+    "ClassConfig",
     "ClusterConfig",
     "Config",
     "CudagraphMode",
@@ -32,106 +47,42 @@ __all__ = [
     "ExecutorConfig",
     "ExecutorKind",
     "HardwareConfig",
+    "InstanceConfig",
+    "LimitsConfig",
     "Method",
     "ModelConfig",
+    "Objective",
     "OutputConfig",
+    "OverLoads",
+    "OverrideConfig",
     "Quantization",
     "RatesAre",
     "Roofline",
     "RouterConfig",
     "RouterPolicy",
     "SchedulingPolicy",
+    "SearchConfig",
+    "SharedPrefixConfig",
     "SloConfig",
     "SpeculationConfig",
+    "StudyConfig",
     "SweepConfig",
+    "TurnsConfig",
     "WorkloadConfig",
 ]
 
 
 @dataclass
-class ModelConfig:
-    """Architecture facts under the names of Hugging Face's config.json."""
-
-    name: str = MISSING
-    num_hidden_layers: int = MISSING
-    hidden_size: int = MISSING
-    intermediate_size: int = MISSING
-    num_attention_heads: int = MISSING
-    num_key_value_heads: int = MISSING
-    head_dim: int = MISSING
-    vocab_size: int = MISSING
-    max_position_embeddings: int = MISSING
-    tie_word_embeddings: bool = MISSING
-    dtype: str = MISSING  # bfloat16
-    quantization: Quantization = Quantization.none  # of the checkpoint
-    num_experts: int = 0  # routed experts of an MoE layer; 0: no MoE
-    num_experts_per_tok: int = 0
-    moe_intermediate_size: int = 0  # of one expert
-    n_shared_experts: int = 0  # every token passes them; each as wide as an expert
-    first_k_dense_replace: int = 0  # leading layers without experts
-    kv_lora_rank: int = 0  # multi-head latent attention (MLA); 0: grouped queries
-    q_lora_rank: int = 0
-    qk_nope_head_dim: int = 0
-    qk_rope_head_dim: int = 0
-    v_head_dim: int = 0
-    sliding_window: int = 0  # tokens that such a layer attends to; 0: all
-    sliding_window_layers: int = 0  # layers with that window
-    attn_output_gate: bool = False  # as many gates as queries
-    full_attention_interval: int = 0  # every n-th layer attends, the others are linear; 0: all attend
-    linear_num_key_heads: int = 0
-    linear_num_value_heads: int = 0
-    linear_key_head_dim: int = 0
-    linear_value_head_dim: int = 0
-    linear_conv_kernel_dim: int = 0
-    num_nextn_predict_layers: int = 0  # MTP modules of the checkpoint
-    source: str = MISSING
-
-
-@dataclass
-class Roofline:
-    """Fitted parameters of one operation on one GPU; formulas: ../shared/hardware/README.md."""
-
-    launch_floor_us: float = MISSING
-    compute_efficiency: float | None = None  # None: memory bound only
-    memory_efficiency: float = MISSING
-    smooth_p: float | None = None  # None: no compute term
-
-
-@dataclass
-class HardwareConfig:
-    """One GPU type: peaks, fitted roofline parameters, and where both come from."""
-
-    name: str = MISSING
-    bf16_tflops: float = MISSING
-    fp8_tflops: float = MISSING  # 0: the card has no fp8
-    hbm_gb_per_s: float = MISSING
-    nvlink_gb_per_s: float = MISSING  # between two GPUs of a server, one way; PCIe where there is no NVLink
-    memory_gib: float = MISSING
-    num_sms: int = MISSING
-    gemm_bf16: Roofline = field(default_factory=Roofline)
-    gemm_fp8: Roofline | None = None  # None: the card has no fp8
-    moe_bf16: Roofline = field(default_factory=Roofline)  # smooth_p: exponent of the tokens (README)
-    decode_attention: Roofline = field(default_factory=Roofline)
-    prefill_attention: Roofline = field(default_factory=Roofline)
-    all_reduce_tp2: Roofline | None = None  # of nvlink_gb_per_s; None: no such servers
-    all_reduce_tp4: Roofline | None = None
-    all_reduce_tp8: Roofline | None = None
-    default_max_num_batched_tokens: int = MISSING  # vLLM 0.33, API server, by device tier
-    default_max_num_seqs: int = MISSING
-    max_cudagraph_capture_tokens: int = MISSING  # largest captured size, whatever max_num_seqs allows
-    source: str = MISSING
-    licence: str = MISSING
-
-
-@dataclass
 class ClusterConfig:
-    """Instances of the engine, all alike."""
+    """Instances of the engine: all alike, but for `overrides`."""
 
     instances: int = MISSING
     tensor_parallel_size: int = MISSING
     data_parallel_size: int = MISSING  # ranks of an instance; those of an MoE model step together
     enable_expert_parallel: bool = MISSING  # whole experts on each GPU of an instance, not slices of all
     bundle: str | None = None  # name or path; None: the shipped one of model, hardware and TP
+    overrides: "list[OverrideConfig] | None" = None  # instances that differ; None: all are alike
+    faults: list[FaultConfig] | None = None  # None: nothing happens to any instance
 
 
 @dataclass
@@ -199,7 +150,27 @@ class SpeculationConfig:
 
 
 @dataclass
-class WorkloadConfig:
+class InstanceConfig:
+    """All that an instance can have of its own."""
+
+    tensor_parallel_size: int = MISSING
+    bundle: str | None = None  # as ClusterConfig's
+    hardware: HardwareConfig = MISSING
+    engine: EngineConfig = MISSING
+    speculation: SpeculationConfig = MISSING
+
+
+@dataclass
+class OverrideConfig:
+    """Some instances, and what they have of their own."""
+
+    instances: list[int] = MISSING  # counted from 0
+    set: dict[str, Any] | None = None  # keys and options, as a sweep's arms have; read into the next
+    resolved: InstanceConfig | None = None  # what they are then; None only where `set` says it
+
+
+@dataclass
+class WorkloadConfig(TrafficConfig):
     """Lengths are a whole number (fixed) or {distribution: lognormal, mean: ..., cv: ...}."""
 
     requests: int | None = None  # None: all of the trace, or as many as duration_s holds
@@ -208,7 +179,9 @@ class WorkloadConfig:
     prompt_tokens: Any = None  # None only with a trace
     output_tokens: Any = None  # None only with a trace
     ignore_eos: bool = True  # output_tokens is max_tokens; False: a stop token ends the output
-    trace: str | None = None  # a file; None: Poisson arrivals
+    trace: str | None = None  # a file; None: drawn arrivals
+    warmup: float = 0.0  # share of the time of arrivals; requests of it are not measured (warmup.py)
+    cooldown: float = 0.0  # the same at the end
 
 
 @dataclass
@@ -220,6 +193,7 @@ class RouterConfig:
     weights: list[float] | None = None  # weighted: one for each instance
     overlap_weight: float | None = None  # prefix_aware: KV tokens in use that a token of the prompt is worth
     classes: dict[str, list[int]] | None = None  # class_aware: class -> instances that serve it
+    failed_requests: FailedRequests | None = None  # those of an instance that stops; None: retry
 
 
 @dataclass
@@ -239,6 +213,7 @@ class ExecutorConfig:
     kind: ExecutorKind = MISSING
     address: str | None = None  # None: a local Ray, or RAY_ADDRESS
     workers: int | None = None  # None: one per core
+    instances_per_host: int | None = None  # of one simulation, a worker each; None: spread over workers
 
 
 @dataclass
@@ -246,6 +221,17 @@ class OutputConfig:
     """Where results go."""
 
     dir: str | None = None  # None: sweeps/<name>/<UTC time>
+    drafter: str | None = None  # checkpoint in a study's schedule.json; None: that of vllm_config, if any
+
+
+@dataclass
+class SearchConfig:
+    """In place of an axis: the highest value of a key that meets the SLO, by bisection (capacity.py)."""
+
+    key: str = MISSING  # more of it is more load
+    low: float = MISSING  # meets the SLO
+    high: float = MISSING  # does not
+    tolerance: float = MISSING  # relative: how near the highest value that passed is to one that failed
 
 
 @dataclass
@@ -258,6 +244,32 @@ class SweepConfig:
     baseline: str = MISSING  # an arm
     axes: dict[str, list[Any]] = MISSING  # config key -> values
     seeds: list[int] = MISSING
+    search: SearchConfig | None = None  # None: every arm at every point of the axes, as they are
+
+
+@dataclass
+class StudyConfig:
+    """A search for the draft schedule, and values of other keys, that serve a list of loads best."""
+
+    name: str = MISSING
+    question: str = MISSING
+    objective: Objective = MISSING
+    over_loads: OverLoads | None = None  # None: the mean, or nothing to sum up (capacity, gpus)
+    attainment: float | None = None  # at each load; None: no constraint, or slo.attainment (capacity, gpus)
+    ttft_p99_s: float | None = None  # at each load; None: no constraint
+    tpot_p99_s: float | None = None
+    max_draft_length: int = MISSING
+    bucket_lasts: list[int] = MISSING  # last batch size of each bucket; one more goes on to max_num_seqs
+    search_edges: bool = False  # bucket_lasts are where the search of them starts
+    monotone: bool | None = None  # K never rises with the batch size; None: with models without experts
+    choices: dict[str, list[Any]] = field(default_factory=dict)  # config key or group -> values to try
+    axes: dict[str, list[Any]] = MISSING  # config key -> values; each combination is a load
+    seeds: list[int] = MISSING  # of the search
+    fresh_seeds: list[int] = MISSING  # of the verdict
+    trials: int = MISSING
+    time_limit_s: float | None = None  # no trial starts later; None: no limit
+    window: int = MISSING  # trials under way at a time
+    stop_below: float | None = None  # share of the best: a trial below it ends at its first seed; None: never
 
 
 @dataclass
@@ -276,3 +288,4 @@ class Config:
     executor: ExecutorConfig = MISSING
     output: OutputConfig = field(default_factory=OutputConfig)
     sweep: SweepConfig | None = None
+    study: StudyConfig | None = None

@@ -9,12 +9,11 @@ and yields B AL(K) tokens, AL(K) = 1 + sum of m_i. The speed-up over no drafter 
 
     S(B, K) = AL(K) / t(B, K) * t(B, off)                     (../shared/spec-decode-facts.md D3 and D6)
 
-at one batch size and without prefills. K = 0 is not `off`: the drafter still pays its first pass.
-
-Under load a step also prefills those who take the place of the finished: B AL(K) / n requests of p prompt
-tokens, for n output tokens. Where that is less than one, as large a share of the steps has one whole prompt.
+at one batch size and without prefills (load_time.py: with them). K = 0 is not `off`: the drafter still pays
+its first pass.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NamedTuple, cast
 
@@ -25,7 +24,6 @@ from cluster_sim.engine.after_schedule import Batch
 from cluster_sim.engine.rules import Drafting, Rules, StepTime
 from cluster_sim.engine.state import Step, World
 from cluster_sim.engine.tables import Floats, Longs
-from cluster_sim.traffic import Traffic
 
 Steps = dict[tuple[int, int], Step]  # rank, slot
 
@@ -58,34 +56,12 @@ def decode_steps_s(timing: Timing, lengths: Longs, kv_tokens: float) -> Floats:
 
     Each has `kv_tokens` of context. Where a step has no room for all of them, they take turns.
     """
-    steps, drafting = _rows(timing)
+    step_s = clock(timing)
     seconds = np.full(len(lengths), np.nan)
     for size in range(1, len(lengths)):
         drafts = int(lengths[size])
         room = min(size, max(1, timing.most_tokens // (1 + drafts)))
-        batch = decode_batch(room, drafts, kv_tokens)
-        seconds[size] = _step_s(timing, drafting, steps, batch, drafts) * size / room
-    return seconds
-
-
-def loaded_steps_s(timing: Timing, lengths: Longs, traffic: Traffic) -> Floats:
-    """The same under load, B with those in prefill: the mean over steps with and without prefills.
-
-    Where a step has no room for the prompts of all who finish, decodes wait for those who join.
-    """
-    seconds = decode_steps_s(timing, lengths, traffic.kv_tokens)
-    steps, drafting = _rows(timing)
-    for size in range(2, len(lengths)):
-        drafts = int(lengths[size])
-        joining = size * traffic.acceptance_lengths[drafts] / traffic.output_tokens
-        new = max(1, round(joining))
-        wanted = max(joining, 1.0) * traffic.prompt_tokens
-        prefill_tokens = min(wanted, timing.most_tokens - (size - new) * (1 + drafts))
-        if new < size and prefill_tokens > 0:
-            batch = decode_batch(size - new, drafts, traffic.kv_tokens)
-            mixed = with_prompts(batch, new, prefill_tokens, traffic.prompt_tokens)
-            mixed_s = _step_s(timing, drafting, steps, mixed, drafts) * wanted / prefill_tokens
-            seconds[size] += min(joining, 1.0) * (mixed_s - seconds[size])
+        seconds[size] = step_s(decode_batch(room, drafts, kv_tokens), drafts) * size / room
     return seconds
 
 
@@ -106,27 +82,14 @@ def decode_batch(requests: int, drafts: int, kv_tokens: float) -> Batch:
     )
 
 
-def with_prompts(batch: Batch, requests: int, prefill_tokens: float, prompt_tokens: float) -> Batch:
-    """`batch` with `prefill_tokens` of `requests` fresh prompts beside its decodes."""
-    chunk = max(1, round(prefill_tokens))
-    return batch._replace(
-        tokens=batch.tokens + chunk,
-        requests=batch.requests + requests,
-        rows=batch.rows + requests,
-        prefill_tokens=chunk,
-        prefill_work=0.5 * prefill_tokens * prompt_tokens,
-        longest_chunk_tokens=min(chunk, round(prompt_tokens)),
-    )
-
-
-def _rows(timing: Timing) -> tuple[Steps, Drafting]:
-    drafting = Drafting()
+def clock(timing: Timing) -> Callable[[Batch, int], float]:
+    """What tells the seconds of a step from the batch of each rank and the drafts proposed behind it."""
+    steps, drafting = {(rank, 0): Step() for rank in range(timing.ranks)}, Drafting()
     drafting.num_speculative_tokens = int(timing.has_drafter)
-    return {(rank, 0): Step() for rank in range(timing.ranks)}, drafting
+    return lambda batch, drafts: _step_s(timing, drafting, steps, batch, drafts)
 
 
 def _step_s(timing: Timing, drafting: Drafting, steps: Steps, batch: Batch, drafts: int) -> float:
-    """Seconds of a step that is `batch` on every rank, with `drafts` proposed behind it."""
     for rank in range(timing.ranks):
         step = steps[rank, 0]
         step.num_tokens, step.uniform_tokens = batch.tokens, 0 if batch.prefill_tokens else batch.query_tokens

@@ -14,6 +14,7 @@ from cluster_sim.engine import streams
 from cluster_sim.engine.kinds import Purpose
 
 Floats = NDArray[np.float64]
+Longs = NDArray[np.int64]
 
 _of_request: Any = streams.of_request  # from Python they are numpy expressions, so they take columns as well
 _uniform: Any = streams.uniform
@@ -21,8 +22,13 @@ _uniform: Any = streams.uniform
 
 def uniforms(seed: int, purpose: Purpose, requests: int, n: int) -> Floats:
     """Draw n of the streams of requests 0 .. requests - 1: uniform on [0, 1), in steps of 2**-53."""
+    return uniforms_of(seed, purpose, np.arange(requests), n)
+
+
+def uniforms_of(seed: int, purpose: Purpose, requests: Longs, n: int | Longs) -> Floats:
+    """Draw n of the streams of the given `requests`; n may be one for each."""
     with np.errstate(over="ignore"):  # arithmetic is modulo 2**64
-        keys = _of_request(streams.of_purpose(np.uint64(seed), int(purpose)), np.arange(requests))
+        keys = _of_request(streams.of_purpose(np.uint64(seed), int(purpose)), requests)
         drawn: Floats = _uniform(keys, n)
     return drawn
 
@@ -32,7 +38,29 @@ def exponentials(seed: int, purpose: Purpose, requests: int) -> Floats:
     return -np.log1p(-uniforms(seed, purpose, requests, 0))
 
 
-def normals(seed: int, purpose: Purpose, requests: int) -> Floats:
-    """Standard normal numbers, one a request, from two uniforms each (Box and Muller, 1958)."""
-    radius = np.sqrt(2 * exponentials(seed, purpose, requests))
-    return radius * np.cos(2 * np.pi * uniforms(seed, purpose, requests, 1))
+def normals_of(seed: int, purpose: Purpose, requests: Longs, n: int | Longs) -> Floats:
+    """Standard normal numbers, from draws n and n + 1 of each request's stream (Box and Muller, 1958)."""
+    radius = np.sqrt(2 * -np.log1p(-uniforms_of(seed, purpose, requests, n)))
+    return np.asarray(radius * np.cos(2 * np.pi * uniforms_of(seed, purpose, requests, n + 1)))
+
+
+def gammas(seed: int, purpose: Purpose, requests: int, shape: float) -> Floats:
+    """Gamma numbers with this shape and scale 1, one a request (Marsaglia and Tsang, TOMS 26, 2000).
+
+    Of each proposal the normal number takes two draws and its trial one, from draw 1 on. A shape below 1 is
+    raised by 1, and the result multiplied by draw 0 to the power 1 / shape.
+    """
+    raised = shape if shape >= 1.0 else shape + 1.0
+    offset = raised - 1.0 / 3.0
+    drawn, missing, n = np.empty(requests), np.arange(requests), 1
+    while len(missing):
+        normal, trial = normals_of(seed, purpose, missing, n), uniforms_of(seed, purpose, missing, n + 2)
+        cube = (1.0 + normal / np.sqrt(9.0 * offset)) ** 3
+        positive = np.where(cube > 0.0, cube, 1.0)
+        limit = 0.5 * normal**2 + offset * (1.0 - positive + np.log(positive))
+        accepted = (cube > 0.0) & (np.log1p(-trial) < limit)
+        drawn[missing[accepted]] = offset * cube[accepted]
+        missing, n = missing[~accepted], n + 3
+    if shape >= 1.0:
+        return drawn
+    return np.asarray(drawn * (1.0 - uniforms(seed, purpose, requests, 0)) ** (1.0 / shape))

@@ -3,6 +3,9 @@
 `cli.py` prints it and exits with code 2; everything else that is raised is a defect of this program.
 """
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 
 class UserError(Exception):
     """Bad input: which rule, what was found instead, where, and what to do about it.
@@ -17,3 +20,12 @@ class UserError(Exception):
 
     def __str__(self) -> str:
         return f"{self.rule}, but got {self.got} ({self.where}). {self.remedy}"
+
+
+@contextmanager
+def naming(place: str) -> Iterator[None]:
+    """Add `place`, in words, to where an error of the user is."""
+    try:
+        yield
+    except UserError as error:
+        raise UserError(error.rule, error.got, f"{error.where}; {place}", error.remedy) from error

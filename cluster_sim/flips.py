@@ -1,14 +1,17 @@
 """The batch size at which drafting stops to pay: as a sweep measured it, and by the tables' own optimum.
 
-The mean time per output token of an arm is a function of its mean batch size; both are measured at each point
-of the traffic axis. Two arms are compared at one batch size, not at one point: in an open loop both deliver
-what is asked for, the faster with a smaller batch. Points with saturation have no batch that lasts: they are
-left out. Between the points, time is interpolated in the batch size, both on logarithmic scales. Where
+The output tokens of a second of steps, R, are a function of the mean batch size; both are measured in each
+run. Two arms are compared at one batch size, not at one point: below saturation both deliver what is asked
+for, the faster with a smaller batch. Where
 
-    TPOT(K) = t(B, K) / AL(K) = t(B, off) = TPOT(off)
+    R(K) = n B / (E T(B)) of drafts = R(off)
 
-the speed-up of the tables is 1 (decode_time.py, under load). They know no step that yields nothing, such as
-that of padded drafts and the one after an end that was not foreseen: some percent at short outputs.
+the speed-up of the tables under load is 1. Both are functions of the mean over steps, whatever the spread of
+batch sizes, and saturation changes neither (load_time.py). The mean of TPOT is another function: it leaves
+out the step of the prefill and the one after an unforeseen end, which take up a place of the batch.
+
+Between the points, the time of a token at its place of the batch, B / R, is interpolated in the batch size,
+both on logarithmic scales. Every seed has its own flip; they give the interval.
 """
 
 import itertools
@@ -20,11 +23,12 @@ from typing import Any
 import numpy as np
 
 from cluster_sim.config import Config, Method
+from cluster_sim.instances import kinds_of
 from cluster_sim.optimum import Optimum, optimum_of, paying
+from cluster_sim.statistics import mean_interval
 from cluster_sim.trial import Trial
 from cluster_sim.trials import Row
 
-MOST_SEEDS = 0.5  # at least so many of a point's seeds are saturated: the point is
 MOST_KINDS = 32  # each takes a third of a second
 Group = dict[str, Any]
 Optima = Mapping[str, Mapping[tuple[object, ...], Optimum]]  # arm -> values of the other axes -> its tables
@@ -32,41 +36,45 @@ Entries = Sequence[Mapping[str, Any]]
 Curve = Sequence[tuple[float, float]]  # rising in the first: a batch size
 
 
-def flips_of(comparison: Mapping[str, Any], baseline: str, optima: Optima) -> dict[str, list[Group]]:
+def flips_of(
+    comparison: Mapping[str, Any], rows: Sequence[Row], baseline: str, optima: Optima
+) -> dict[str, list[Group]]:
     """Arm -> an entry per combination of the axes that are not the traffic; none without such an axis.
 
-    `optima` holds, for each arm and combination, what the tables say of it.
+    `optima` holds, for each arm and combination, what the tables say of it; `comparison` is of the `rows`.
     """
     axis = comparison["crossover"]["axis"]
     if axis is None:
         return {}
-    means = comparison["arms"]
     found: dict[str, list[Group]] = {}
     for arm, groups in comparison["crossover"]["arms"].items():
         for group in groups:
             axes = group["axes"]
             own, base = (
-                _curve([entry for entry in means[name] if entry["axes"].items() >= axes.items()])
+                [row for row in rows if row["arm"] == name and row.items() >= axes.items()]
                 for name in (arm, baseline)
             )
-            points = ratios_at_one_batch(own, base)
+            measured = _measured(*_compared(own, base, axis))
             optimum = optima.get(arm, {}).get(tuple(axes.values()))
-            found.setdefault(arm, []).append({"axes": axes, **_measured(points), **_tables(points, optimum)})
+            of_tables = _tables(measured["measured_batch_size"], optimum)
+            found.setdefault(arm, []).append({"axes": axes, **measured, **of_tables})
     return found
 
 
 def optima_of(trials: Sequence[Trial], rows: Sequence[Row], baseline: str, axis: str | None) -> Optima:
     """What the tables say of each arm where only `axis` and the seed vary; `rows` are those of the `trials`.
 
-    None where the baseline drafts, or for more than MOST_KINDS different configurations.
+    None where the baseline drafts, for an arm whose instances differ, or for more than MOST_KINDS different
+    configurations.
     """
     if axis is None or any(trial.arm == baseline and _drafts(trial.config) for trial in trials):
         return {}
     arms: dict[str, dict[tuple[object, ...], Config]] = {}
     for trial, row in zip(trials, rows, strict=True):
-        if _drafts(trial.config):
+        alike = kinds_of(trial.config)
+        if _drafts(trial.config) and len(alike) == 1:
             place = tuple(row[name] for name in trial.point if name != axis)
-            arms.setdefault(trial.arm, {}).setdefault(place, kind_of(trial.config))
+            arms.setdefault(trial.arm, {}).setdefault(place, kind_of(alike[0].config))
     kinds = {repr(config): config for places in arms.values() for config in places.values()}
     if len(kinds) > MOST_KINDS:
         return {}
@@ -79,7 +87,7 @@ def optima_of(trials: Sequence[Trial], rows: Sequence[Row], baseline: str, axis:
 
 def kind_of(config: Config) -> Config:
     """`config` without what neither its tables nor its inputs' kind depend on: seed and request rate."""
-    rate = None if config.workload.trace else 1.0
+    rate = None if config.workload.trace or config.workload.request_rate is None else 1.0
     return replace(config, seed=0, workload=replace(config.workload, request_rate=rate))
 
 
@@ -109,30 +117,54 @@ def _at(curve: Curve, size: float) -> float:
     return float(np.exp(np.interp(np.log(size), known, times)))
 
 
-def _curve(entries: Entries) -> Curve:
-    """(mean batch size, mean TPOT) at each value of the traffic axis without saturation, in rising order."""
-    steady = [entry for entry in entries if (entry["saturated"] or 0.0) < MOST_SEEDS]
-    points = ((entry["batch_size"]["mean"], entry["tpot_s"]["mean"]) for entry in steady)
-    return sorted((size["value"], time["value"]) for size, time in points if size and time)
+def _compared(own: Sequence[Row], base: Sequence[Row], axis: str) -> tuple[Curve, list[float | None]]:
+    """Own time / base time by batch size, over all seeds, and the crossing that each seed has by itself."""
+
+    def ratios(seeds: Sequence[int]) -> Curve:
+        return ratios_at_one_batch(
+            *(_curve([row for row in rows if row["seed"] in seeds], axis) for rows in (own, base))
+        )
+
+    seeds = sorted({row["seed"] for row in own})
+    return ratios(seeds), [crossing(ratios([seed])) for seed in seeds]
+
+
+def _curve(rows: Sequence[Row], axis: str) -> Curve:
+    """(mean batch size, seconds of a token at its place of the batch) at each point, in rising order."""
+    points: dict[object, list[tuple[float, float]]] = {}
+    for row in rows:
+        size, tokens_per_s = row.get("batch_size.mean"), row.get("output_tokens_per_busy_s")
+        if size and tokens_per_s:
+            points.setdefault(row[axis], []).append((size, size / tokens_per_s))
+    means = [np.mean(seeds, axis=0).tolist() for seeds in points.values()]
+    return sorted((size, time_s) for size, time_s in means)
 
 
 def _drafts(config: Config) -> bool:
-    return config.speculation.method is not Method.none
+    """Whether some instance does."""
+    return any(kind.config.speculation.method is not Method.none for kind in kinds_of(config))
 
 
-def _measured(points: Curve) -> Group:
+def _measured(points: Curve, crossings: Sequence[float | None]) -> Group:
+    """The geometric mean of the seeds' crossings, with Student's interval, where every seed has one."""
+    size, interval = crossing(points), None
+    if size is not None and None not in crossings and len(crossings) > 1:
+        logs = mean_interval([math.log(one) for one in crossings if one])
+        size, interval = math.exp(logs.value), [math.exp(logs.low), math.exp(logs.high)]
     return {
-        "measured_batch_size": crossing(points),
+        "measured_batch_size": size,
+        "measured_interval": interval,
+        "seeds_that_flip": [len(crossings) - crossings.count(None), len(crossings)],
         "measured_range": [points[0][0], points[-1][0]] if points else None,
         "pays_at_largest": points[-1][1] < 1.0 if points else None,
     }
 
 
-def _tables(points: Curve, optimum: Optimum | None) -> Group:
-    if optimum is None:
+def _tables(measured: float | None, optimum: Optimum | None) -> Group:
+    if optimum is None or optimum.largest_loaded == 0:
         names = ("tables_pay_at", "tables_largest", "tables_gain_there", "difference_percent")
         return dict.fromkeys(names)
-    runs, largest, measured = paying(optimum.loaded), len(optimum.loaded) - 1, crossing(points)
+    runs, largest = paying(optimum.loaded), optimum.largest_loaded
     found: Group = {"tables_pay_at": [list(run) for run in runs], "tables_largest": largest}
     if measured is None:
         return {**found, "tables_gain_there": None, "difference_percent": None}

@@ -9,9 +9,9 @@ from cluster_sim.paths import bundle_names, conf_dir, group_options
 from cluster_sim.schema import closest
 from cluster_sim.speculation.profiles import described
 
-_GROUPS = {"models": "model", "hardware": "hardware", "sweeps": "sweep"}
+_GROUPS = {"models": "model", "hardware": "hardware", "sweeps": "sweep", "studies": "study"}
 _ENUMS: dict[str, type[Enum]] = {"routers": RouterPolicy, "proposers": Method, "policies": AcceptancePolicy}
-KINDS = ("models", "hardware", "bundles", "routers", "proposers", "policies", "profiles", "sweeps")
+KINDS = ("models", "hardware", "bundles", "routers", "proposers", "policies", "profiles", "sweeps", "studies")
 
 
 def names(words: Sequence[str]) -> list[str]:

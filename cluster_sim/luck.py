@@ -1,6 +1,7 @@
-"""The engine's Luck, from the acceptance profiles of the configuration: one for each class of the workload.
+"""The engine's Luck, from acceptance profiles: one for each kind of instance and class of the workload.
 
-A run draws from profiles, or walks recorded lengths (policy trace); all classes do the same of the two.
+A run draws from profiles, or walks recorded lengths (policy trace); all classes do the same of the two. Where
+instances walk, all that draft walk the same files: a request's walk does not depend on where it is served.
 Walks: the requests of a class take the rows of its file in order, again from the first one after the last.
 """
 
@@ -11,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cluster_sim.config import AcceptancePolicy, Config, Method
+from cluster_sim.drafting import draft_length
 from cluster_sim.engine import streams
 from cluster_sim.engine.kinds import LuckKind, Purpose
 from cluster_sim.engine.rules import Fate, Luck
@@ -30,14 +32,20 @@ BY_CLASS = f"{KEY}_by_class"
 
 @dataclass(frozen=True)
 class Profiles:
-    """All that the configuration says of acceptance; no `general` one without speculation."""
+    """All that a configuration says of acceptance; no `general` one without speculation."""
 
     general: Profile | None
     of_class: dict[str, Profile]  # those of classes with one of their own
+    max_draft_length: int = 0
 
     def all(self) -> list[Profile]:
         """Each once."""
         return ([] if self.general is None else [self.general]) + list(self.of_class.values())
+
+    def by_class(self, class_names: Sequence[str]) -> list[Profile]:
+        """That of each class of the workload; none without speculation."""
+        own = [self.of_class.get(name, self.general) for name in class_names]
+        return [profile for profile in own if profile is not None]
 
 
 @dataclass(frozen=True)
@@ -63,27 +71,32 @@ def profiles_of(config: Config) -> Profiles:
     profiles = Profiles(
         resolve(speculation.acceptance, model, method),
         {name: resolve(said, model, method, f"{BY_CLASS}.{name}") for name, said in by_class.items()},
+        draft_length(config),
     )
     walked = [profile for profile in profiles.all() if profile.config.policy is AcceptancePolicy.trace]
     if walked and len(walked) < len(profiles.all()):
         rule = "policy trace is that of all classes or of none"
         remedy = "Give every class and speculation.acceptance a file, or another policy."
         raise UserError(rule, f"trace for {walked[0].key} alone", walked[0].key, remedy)
-    _levels(profiles)
+    _levels([profiles])
     return profiles
 
 
-def build_luck(config: Config, profiles: Profiles, workload: Workload, max_draft_length: int) -> Luck:
-    """Fates of all offered requests: luck does not depend on what an arm rejects.
+def build_luck(config: Config, kinds: Sequence[Profiles], workload: Workload) -> Luck:
+    """Fates of all offered requests: luck does not depend on what an arm rejects, or on the instance.
+
+    The profile of class c on an instance of kind k is k * classes + c.
 
     Raises:
-        UserError: a class has a profile and no request, or a profile does not reach `max_draft_length`.
+        UserError: a class has a profile and no request, a profile does not reach its max_draft_length, or the
+            `kinds` do not go together.
     """
-    _check_classes(profiles, workload)
-    own = [profiles.of_class.get(name, profiles.general) for name in workload.class_names]
-    of_class = [profile for profile in own if profile is not None]
-    is_walk = any(profile.config.policy is AcceptancePolicy.trace for profile in of_class)
-    levels = _levels(profiles)
+    for profiles in kinds:
+        _check_classes(profiles, workload)
+    drafting = [own for own in (profiles.by_class(workload.class_names) for profiles in kinds) if own]
+    of_class = drafting[0] if drafting else []
+    is_walk = _is_walk(drafting)
+    levels = _levels(kinds)
     fates = empty_table(
         Fate,
         len(workload.arrival_s),
@@ -96,9 +109,9 @@ def build_luck(config: Config, profiles: Profiles, workload: Workload, max_draft
             for purpose in (Purpose.acceptance, Purpose.ease)
         )
     if is_walk or not of_class:
-        conditional = np.zeros((len(workload.class_names), 1, 1, 1))
+        conditional = np.zeros((len(kinds) * len(workload.class_names), 1, 1, 1))
     else:
-        conditional = np.stack([_table(profile, levels, max_draft_length) for profile in of_class])
+        conditional = _conditional(kinds, workload.class_names, levels)
     return Luck(
         fates,
         int(LuckKind.walked if is_walk else LuckKind.profile),
@@ -133,7 +146,12 @@ def acceptance_source(config: Config) -> str:
     return "; ".join([profiles.general.source, *of_class])
 
 
-def _check(profile: Profile, max_draft_length: int) -> None:
+def check_profile(profile: Profile, max_draft_length: int) -> None:
+    """Raise where build_luck would for this profile.
+
+    Raises:
+        UserError: it does not reach `max_draft_length`, or cannot be spread, or its file is wrong.
+    """
     if profile.config.policy is AcceptancePolicy.trace:
         accepted_lengths.read(profile.config.file, profile.config.series, profile.key)
     else:
@@ -148,12 +166,26 @@ def _check_classes(profiles: Profiles, workload: Workload) -> None:
             raise UserError(rule, repr(name), profile.key, closest(name, workload.class_names, "Classes"))
 
 
-def _levels(profiles: Profiles) -> Levels:
-    """The same for all classes: a class without spread has levels that are alike."""
-    spreads = [profile.config for profile in profiles.all()]
+def _is_walk(drafting: Sequence[Sequence[Profile]]) -> bool:
+    """Whether recorded lengths are walked; `drafting` has the profiles by class of each kind that drafts."""
+    policies = [profile.config.policy for own in drafting for profile in own]
+    if AcceptancePolicy.trace not in policies:
+        return False
+    if any(
+        [profile.config for profile in own] != [profile.config for profile in drafting[0]] for own in drafting
+    ):
+        rule = "with policy trace, all instances that draft walk the same recorded lengths"
+        got, remedy = "different acceptance", f"Give them one {KEY}, or profiles of another policy."
+        raise UserError(rule, got, KEY, remedy)
+    return True
+
+
+def _levels(kinds: Sequence[Profiles]) -> Levels:
+    """The same for all classes and instances: a class without spread has levels that are alike."""
+    spreads = [profile.config for profiles in kinds for profile in profiles.all()]
     runs = {profile.run_tokens for profile in spreads if profile.run_tokens is not None}
     if len(runs) > 1:
-        rule = "runs must be equally long in all classes"
+        rule = "runs must be equally long in all classes and on all instances"
         got = " and ".join(map(str, sorted(runs)))
         raise UserError(rule, got, f"{KEY}.run_tokens", "Set one run_tokens.")
     return Levels(
@@ -161,6 +193,18 @@ def _levels(profiles: Profiles) -> Levels:
         NUM_LEVELS if any(profile.run_spread > 0 for profile in spreads) else 1,
         next(iter(runs), 1),
     )
+
+
+def _conditional(kinds: Sequence[Profiles], class_names: Sequence[str], levels: Levels) -> Floats:
+    """[profile, level, draft length, position] of all kinds, zeros beyond a kind's own draft lengths."""
+    longest = max(profiles.max_draft_length for profiles in kinds)
+    all_levels, classes = levels.of_requests * levels.of_runs, len(class_names)
+    tables = np.zeros((len(kinds) * classes, all_levels, longest + 1, longest))
+    for kind, profiles in enumerate(kinds):
+        for number, profile in enumerate(profiles.by_class(class_names)):
+            own = _table(profile, levels, profiles.max_draft_length)
+            tables[kind * classes + number, :, : own.shape[1], : own.shape[2]] = own
+    return tables
 
 
 def _table(profile: Profile, levels: Levels, max_draft_length: int) -> Floats:

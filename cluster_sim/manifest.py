@@ -20,7 +20,7 @@ from cluster_sim.config import Config
 from cluster_sim.engine.jit import digest
 
 SCHEMA_VERSION = 1
-PACKAGES = ("numpy", "numba", "pyarrow", "ray")
+PACKAGES = ("numpy", "numba", "pyarrow", "ray", "optuna")
 _NO_RESULT_DEPENDS_ON = ("executor", "output")
 
 

@@ -10,9 +10,11 @@ import numpy as np
 
 from cluster_sim.build import build, step_time_of
 from cluster_sim.config import Config, Method, SpeculationConfig
-from cluster_sim.decode_time import Timing, decode_steps_s, loaded_steps_s
+from cluster_sim.decode_time import Timing, decode_steps_s
 from cluster_sim.drafting import as_vllm_runs_it, draft_length
 from cluster_sim.engine.tables import Floats, Longs
+from cluster_sim.instances import kinds_of, with_each
+from cluster_sim.load_time import loaded_token_s
 from cluster_sim.speculation.schedule import dense_lookup, describe
 from cluster_sim.traffic import Traffic, traffic
 
@@ -28,8 +30,13 @@ class Optimum:
     traffic: Traffic
     lengths: Longs  # [B] draft length of the configuration as it is
     own: Floats  # [B] its speed-up
-    loaded: Floats  # [B] the same with the prefills that the workload brings beside the decodes
+    loaded: Floats  # [B] the same under the workload's own load; nan where such a batch cannot last
     by_length: Floats | None  # [K, B] of K drafts under a schedule; None: vLLM follows none here
+
+    @property
+    def largest_loaded(self) -> int:
+        """The largest batch that can last under the workload's load; 0: none."""
+        return int(np.flatnonzero(np.append(True, np.isfinite(self.loaded[1:])))[-1])
 
     @property
     def best(self) -> Floats:
@@ -71,9 +78,8 @@ def optimum_of(config: Config, known: Traffic | None = None) -> Optimum | None:
                 for drafts in range(most + 1)
             ]
         )
-    gains = seen.acceptance_lengths[own]
-    alone = gains * off_s / decode_steps_s(timing, own, seen.kv_tokens)
-    loaded = gains * loaded_steps_s(off, always[0], seen) / loaded_steps_s(timing, own, seen)
+    alone = seen.acceptance_lengths[own] * off_s / decode_steps_s(timing, own, seen.kv_tokens)
+    loaded = loaded_token_s(off, always[0], seen) / loaded_token_s(timing, own, seen)
     return Optimum(seen, own, alone, loaded, by_length)
 
 
@@ -83,6 +89,16 @@ def resolved(config: Config) -> Config:
     Raises:
         UserError: the configuration, its bundle or its trace is wrong, or does not fit.
     """
+    return with_each(config, _with_own_schedule)
+
+
+def wants_schedule(config: Config) -> bool:
+    """Whether some instance asks for the schedule found here."""
+    kinds = kinds_of(config)
+    return any(kind.config.speculation.num_speculative_tokens_per_batch_size == AUTO for kind in kinds)
+
+
+def _with_own_schedule(config: Config) -> Config:
     if config.speculation.num_speculative_tokens_per_batch_size != AUTO:
         return config
     found = optimum_of(_with_schedule(config, None))
@@ -132,6 +148,7 @@ def summary_of(optimum: Optimum) -> dict[str, Any]:
         "draft_lengths": describe(np.concatenate(([0], optimum.lengths[1:]))),
         "pays_at": [list(run) for run in paying(optimum.own)],
         "pays_with_prefills_at": [list(run) for run in paying(optimum.loaded)],
+        "largest_with_prefills": optimum.largest_loaded,
         "schedule": optimum.schedule,
         "schedule_pays_at": [list(run) for run in paying(optimum.best)],
         "speedup": {str(size): float(optimum.own[size]) for size in shown},

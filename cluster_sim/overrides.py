@@ -20,7 +20,7 @@ from cluster_sim.schema import closest, find_key, shown
 from cluster_sim.speculation import trtllm, vllm_config
 
 SEARCH_PATH = "hydra.searchpath"
-ADDED_GROUPS = ("sweep",)  # absent from the defaults list: chosen with a plus sign
+ADDED_GROUPS = ("sweep", "study")  # absent from the defaults list: chosen with a plus sign
 COMMAND_LINE = "command line"
 JSON_KEYS = (vllm_config.KEY, trtllm.KEY)  # may hold JSON, which Hydra's grammar does not read
 _JSON = re.compile(r'\+*([\w.]+)=\s*\{\s*["}]')
@@ -159,7 +159,9 @@ def _check_plus(argument: str, override: Override) -> None:
         if name not in group_names():
             find_key(name)
         remedy = f"Write {argument.lstrip('+')}."
-        raise UserError("only a sweep is added with a plus sign", repr(argument), COMMAND_LINE, remedy)
+        raise UserError(
+            "only a sweep or a study is added with a plus sign", repr(argument), COMMAND_LINE, remedy
+        )
 
 
 def _option(group: str, value: object, search_path: Sequence[Path]) -> str:

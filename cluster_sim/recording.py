@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from cluster_sim.engine.kinds import LuckKind, RouterPolicy, SchedulingPolicy
+from cluster_sim.engine.kinds import LuckKind, Part, RouterPolicy, SchedulingPolicy
 from cluster_sim.engine.rules import (
     Batching,
     Drafting,
@@ -43,7 +43,6 @@ def read_rules(recording: Json) -> Rules:
     """Rules of one instance that does what the recorded one did; KeyError names what the recording lacks."""
     config = recording["config"]
     submitted = sorted(recording["requests"], key=lambda request: request["arrival_time"])
-    no_classes = np.zeros(1, np.int64)
     return Rules(
         _workload(submitted, config),
         _luck(submitted),
@@ -52,8 +51,14 @@ def read_rules(recording: Json) -> Rules:
         _draft_length_at(config),
         np.ones(1, np.int64),
         _one_tick_a_step(config),
-        Routing(int(RouterPolicy.round_robin), 1, 0.0, np.uint64(0), 1.0, np.ones(1), no_classes, no_classes),
+        _no_routing(),
     )
+
+
+def _no_routing() -> Routing:
+    none = np.zeros(1, np.int64)
+    policy, part = int(RouterPolicy.round_robin), int(Part.whole)
+    return Routing(policy, 1, 0.0, np.uint64(0), 1.0, np.ones(1), none, none, part)
 
 
 def _workload(submitted: list[Json], config: Json) -> Workload:
@@ -176,4 +181,5 @@ def _one_tick_a_step(config: Json) -> StepTime:
         draft_more_s=np.zeros((1, 1 + (config["num_speculative_tokens"] or 0), config["max_num_seqs"] + 1)),
         draft_kv_s=np.zeros((1, 1 + (config["num_speculative_tokens"] or 0))),
         host_s=np.zeros(1),
+        slowdown=np.ones(1),
     )

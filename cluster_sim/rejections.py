@@ -19,22 +19,22 @@ def tokens_ahead(engine: EngineConfig, drafts: int, lookahead_tokens: int) -> in
 
 
 def rejections(
-    engine: EngineConfig, workload: Workload, ahead: int, blocks: int
+    engine: EngineConfig, workload: Workload, ahead: int, blocks: int, may_come: Flags
 ) -> tuple[Flags, tuple[str, ...]]:
-    """Which requests vLLM could never serve, and what to say of them.
+    """Which of the requests that `may_come` to an instance vLLM could never serve, and what to say of them.
 
     vLLM's API server refuses a prompt that leaves no room for an output token; its scheduler hangs for ever
     with a request that outgrows the whole KV cache at the head of the queue. Both are counted as rejected
-    when they come from a trace.
+    when a trace brings them, or a conversation grows so long.
 
     Raises:
         UserError: such a request was made by the user's own lengths.
     """
     longest = int(engine.max_model_len or 0)
     tokens = np.minimum(workload.prompt_tokens + workload.output_tokens + ahead, longest)
-    too_long = workload.prompt_tokens >= longest
-    too_big = ~too_long & (-(-tokens // engine.block_size) > blocks - 1)
-    if not workload.recorded:
+    too_long = may_come & (workload.prompt_tokens >= longest)
+    too_big = may_come & ~too_long & (-(-tokens // engine.block_size) > blocks - 1)
+    if not workload.may_reject:
         _refuse(workload, too_long, f"a prompt must be shorter than engine.max_model_len={longest}", TOO_LONG)
         cache = f"the KV cache of {blocks - 1} blocks of {engine.block_size} tokens"
         rule = f"a request must fit into {cache} alone (vLLM hangs with it at the head of the queue)"

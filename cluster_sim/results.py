@@ -12,11 +12,12 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from cluster_sim.config import Config, SloConfig
+from cluster_sim.config import Config
 from cluster_sim.engine.kinds import Outcome
 from cluster_sim.engine.rules import Request
 from cluster_sim.engine.state import LogRow, Tally
 from cluster_sim.engine.tables import Floats, Longs, Table
+from cluster_sim.faults import Happened
 from cluster_sim.files import (
     MANIFEST,
     REQUESTS,
@@ -26,7 +27,10 @@ from cluster_sim.files import (
     write_parquet,
     write_yaml,
 )
+from cluster_sim.instances import kinds_of
 from cluster_sim.manifest import manifest
+from cluster_sim.run_kinds import RunKind
+from cluster_sim.slo import limits_of
 from cluster_sim.traffic import Traffic
 from cluster_sim.trials import trial_row, write_trials
 
@@ -43,8 +47,8 @@ class Run:
     tally: Tally
     usable_blocks: Longs  # [instance * ranks + rank] KV blocks that requests can hold, as the rows of tally
     class_names: tuple[str, ...]  # [workload class]
-    traffic: Traffic
-    memory_bytes: dict[str, int]  # part of device memory -> size
+    traffic: Traffic  # as the first instance serves it
+    memory_bytes: dict[str, int]  # part of device memory -> size; empty where instances differ
     bundle_name: str
     bundle_digest: str
     workload_source: str
@@ -54,6 +58,8 @@ class Run:
     warnings: tuple[str, ...]
     engine_wall_s: float  # inside the compiled engine
     wall_s: float  # the whole simulation, building included
+    kinds: tuple[RunKind, ...] = ()  # of instances, by their first one
+    faults: tuple[Happened, ...] = ()  # those of config.cluster.faults that came true
 
 
 @dataclass(frozen=True)
@@ -79,23 +85,34 @@ def latencies(run: Run) -> Latencies:
     )
 
 
-def has_slo(slo: SloConfig) -> bool:
-    """Whether any latency is bounded."""
-    return any(limit is not None for limit in (slo.ttft_s, slo.tpot_s, slo.e2el_s))
+def has_slo(run: Run) -> Flags:
+    """Which requests have a latency that is bounded, shape [request]."""
+    flags: Flags = limits_of(run.config, run.class_names).exist[run.requests["workload_class"]]
+    return flags
 
 
 def meets_slo(run: Run, times: Latencies) -> Flags:
-    """Which requests completed within every given limit, shape [request]; a missing TPOT counts as 0."""
-    slo = run.config.slo
+    """Which requests completed within every limit of theirs, shape [request]."""
     good: Flags = run.log["outcome"] == int(Outcome.completed)
-    for seconds, limit_s in (
-        (times.ttft_s, slo.ttft_s),
-        (np.nan_to_num(times.tpot_s, nan=0.0), slo.tpot_s),
-        (times.e2el_s, slo.e2el_s),
-    ):
-        if limit_s is not None:
-            good &= seconds <= limit_s
+    for met in meets_limits(run, times).values():
+        good &= met
     return good
+
+
+def meets_limits(run: Run, times: Latencies) -> dict[str, Flags]:
+    """Which requests completed within each limit that any class has, [request]; a missing TPOT is 0."""
+    limits, of_request = limits_of(run.config, run.class_names), run.requests["workload_class"]
+    completed = run.log["outcome"] == int(Outcome.completed)
+    given = {
+        "ttft_s": (times.ttft_s, limits.ttft_s),
+        "tpot_s": (np.nan_to_num(times.tpot_s, nan=0.0), limits.tpot_s),
+        "e2el_s": (times.e2el_s, limits.e2el_s),
+    }
+    return {
+        name: completed & (seconds <= limit_s[of_request])
+        for name, (seconds, limit_s) in given.items()
+        if np.isfinite(limit_s).any()
+    }
 
 
 def request_table(run: Run) -> pa.Table:
@@ -123,8 +140,10 @@ def request_table(run: Run) -> pa.Table:
         "cached_tokens": pa.array(log["cached_tokens"]),
         "chunks": pa.array(log["chunks"]),
         "preemptions": pa.array(log["preemptions"]),
+        "retries": pa.array(log["retries"]),
+        "lost_tokens": pa.array(log["lost_tokens"]),
     }
-    if has_slo(run.config.slo):
+    if np.any(has_slo(run)):
         columns["slo_met"] = pa.array(meets_slo(run, times))
     return pa.table(columns)
 
@@ -132,6 +151,8 @@ def request_table(run: Run) -> pa.Table:
 def run_manifest(run: Run) -> dict[str, Any]:
     """The manifest of one simulation."""
     inputs = {"bundle": run.bundle_digest, "workload": run.workload_digest}
+    if len(run.kinds) > 1:
+        inputs |= {f"bundle {one.bundle_name}": one.bundle_digest for one in run.kinds}
     sources = {
         "bundle": run.bundle_name,
         "workload": run.workload_source,
@@ -154,7 +175,8 @@ def write_run(run: Run, summary: Mapping[str, Any], directory: Path) -> None:
     open_directory(directory, about["identity"])
     write_yaml(directory / MANIFEST, about)
     write_parquet(directory / REQUESTS / "trial-00000.parquet", request_table(run))
-    write_trials(directory, [trial_row(0, run.config.speculation.method.name, {}, run.config.seed, summary)])
+    methods = dict.fromkeys(kind.config.speculation.method.name for kind in kinds_of(run.config))
+    write_trials(directory, [trial_row(0, " and ".join(methods), {}, run.config.seed, summary)])
     write_json(directory / SUMMARY, summary)
 
 

@@ -3,32 +3,50 @@
 import hashlib
 import math
 import time
-from collections.abc import Callable
-from dataclasses import replace
+from collections.abc import Callable, Sequence
+from itertools import count
+from typing import NamedTuple
 
 import numpy as np
 
-from cluster_sim.build import build, bundle_directory
-from cluster_sim.bundle import format as bundle_format
+from cluster_sim.build import build
 from cluster_sim.config import Config
-from cluster_sim.drafting import cost_words, draft_length
 from cluster_sim.engine import loop, router
 from cluster_sim.engine.kinds import Status
 from cluster_sim.engine.rules import Rules
 from cluster_sim.engine.state import World
-from cluster_sim.luck import acceptance_source
+from cluster_sim.fault_report import warnings_of
+from cluster_sim.faults import Happened, Plan, apply, finish, is_over, moments, plan_of
+from cluster_sim.instances import with_each
 from cluster_sim.optimum import resolved
 from cluster_sim.results import Run
-from cluster_sim.traffic import traffic
+from cluster_sim.run_kinds import of_all, run_kinds, with_vllm_limits
 from cluster_sim.workload import Workload
 from cluster_sim.world import columns, new_world
 
 REQUESTS_PER_SLICE = 20_000  # between two reports of progress: about a tenth of a second
 Progress = Callable[[int, int], None]  # (requests dispatched, all requests)
+NO_FAULTS = Plan()
 
 
-def simulate(config: Config, report: Progress | None = None) -> Run:
-    """Build and run one simulation.
+class Driven(NamedTuple):
+    """A run at its end."""
+
+    world: World
+    engine_wall_s: float  # inside the compiled engine
+    faults: tuple[Happened, ...] = ()  # those that came true
+
+
+Drive = Callable[[Rules, Progress | None, Plan], Driven]  # as drive_here
+
+
+def drive_here(rules: Rules, report: Progress | None = None, plan: Plan = NO_FAULTS) -> Driven:
+    """Run to the end in this process."""
+    return drive(new_world(rules), rules, report, plan)
+
+
+def simulate(config: Config, report: Progress | None = None, run: Drive = drive_here) -> Run:
+    """Build and run one simulation; `run` says where.
 
     Raises:
         UserError: the configuration, its bundle or its trace is wrong, or does not fit.
@@ -36,27 +54,37 @@ def simulate(config: Config, report: Progress | None = None) -> Run:
     started = time.perf_counter()
     config = resolved(config)
     built = build(config)
-    world = new_world(built.rules)
-    engine_wall_s = drive(world, built.rules, report)
+    plan = plan_of(config)
+    world, engine_wall_s, faults = run(built.rules, report, plan)
+    asked, log = columns(built.rules.workload.requests), columns(world.log)
+    met = warnings_of(plan, faults, config.cluster.instances, asked["arrival_s"], log["outcome"])
+    kinds = run_kinds(built)
     return Run(
-        config=replace(config, engine=built.engine),
-        requests=columns(built.rules.workload.requests),
-        log=columns(world.log),
+        config=with_each(config, with_vllm_limits),
+        requests=asked,
+        log=log,
         tally=world.tally._replace(totals=columns(world.tally.totals)),
         usable_blocks=built.rules.batching["num_gpu_blocks"] - 1,
         class_names=built.workload.class_names,
-        traffic=traffic(built.rules, draft_length(config)),
-        memory_bytes={part: size for part, size in built.memory.as_dict().items() if part.endswith("_bytes")},
-        bundle_name=built.bundle.name,
-        bundle_digest=bundle_format.digest(bundle_directory(config)),
+        traffic=kinds[0].traffic,
+        memory_bytes=kinds[0].memory_bytes if len(kinds) == 1 else {},
+        bundle_name="; ".join(dict.fromkeys(one.bundle_name for one in kinds)),
+        bundle_digest=of_all_digests([one.bundle_digest for one in kinds]),
         workload_source=built.workload.source,
         workload_digest=digest_of(built.workload),
-        acceptance_source=acceptance_source(config),
-        draft_cost=cost_words(config, built.bundle),
-        warnings=built.warnings,
+        acceptance_source=of_all((one.kind.words, one.acceptance_source) for one in kinds),
+        draft_cost=of_all((one.kind.words, one.draft_cost) for one in kinds),
+        warnings=(*built.warnings, *met),
         engine_wall_s=engine_wall_s,
         wall_s=time.perf_counter() - started,
+        kinds=kinds,
+        faults=faults,
     )
+
+
+def of_all_digests(digests: Sequence[str]) -> str:
+    """The digest that all of `digests` are, else one of all of them."""
+    return digests[0] if len(set(digests)) == 1 else hashlib.sha256("".join(digests).encode()).hexdigest()
 
 
 def digest_of(workload: Workload) -> str:
@@ -80,25 +108,51 @@ def warm_up(config: Config) -> None:
     loop.run_until(new_world(rules), rules, 0, 0.0)
 
 
-def drive(world: World, rules: Rules, report: Progress | None = None) -> float:
-    """Run to the end of the last request; seconds inside the compiled engine.
+def drive(world: World, rules: Rules, report: Progress | None = None, plan: Plan = NO_FAULTS) -> Driven:
+    """Run to the end of the last request, through the faults of `plan`."""
+    request, engine_wall_s, happened = 0, 0.0, list[Happened]()
+    for at_s, changes in (*moments(plan), (math.inf, [])):
+        request, status, took_s = _run_up_to(world, rules, request, at_s, report)
+        engine_wall_s += took_s
+        if changes and not is_over(world):
+            rules, events = apply(world, rules, plan, changes, at_s)
+            happened += events
+    finish(world, rules, plan)
+    check_done(status)
+    return Driven(world, engine_wall_s, tuple(happened))
 
-    The run is cut into slices at windows of the router, which changes no result (loop.run_until).
+
+def check_done(status: int) -> None:
+    """Raise where the engine reports at the end of a run that a request is left.
+
+    Raises:
+        RuntimeError: build.py let a request pass that no instance can serve.
     """
-    arrivals_s = rules.workload.requests["arrival_s"]
-    interval_s = rules.routing.signal_interval_s
-    request, engine_wall_s, status = 0, 0.0, int(Status.done)
-    for last in range(REQUESTS_PER_SLICE, len(arrivals_s) + REQUESTS_PER_SLICE, REQUESTS_PER_SLICE):
-        until_s = math.inf
-        if last < len(arrivals_s):
-            until_s = router.window_start_s(interval_s, float(arrivals_s[last]))
-        started = time.perf_counter()
-        request, status = loop.run_until(world, rules, request, until_s)
-        engine_wall_s += time.perf_counter() - started
-        if report is not None:
-            report(request, len(arrivals_s))
     if status != Status.done:
         raise RuntimeError(
             "a request at the head of a queue can never be admitted, though build.py let it pass"
         )
-    return engine_wall_s
+
+
+def _run_up_to(
+    world: World, rules: Rules, request: int, until_s: float, report: Progress | None
+) -> tuple[int, int, float]:
+    """Run from `request` on up to `until_s`: next request, Status, seconds inside the compiled engine.
+
+    The run is cut into slices at windows of the router, which changes no result (loop.run_until).
+    """
+    arrivals_s = rules.workload.requests["arrival_s"]
+    engine_wall_s = 0.0
+    for last in count(request + REQUESTS_PER_SLICE, REQUESTS_PER_SLICE):
+        end_s = until_s
+        if last < len(arrivals_s):
+            window_s = router.window_start_s(rules.routing.signal_interval_s, float(arrivals_s[last]))
+            end_s = min(until_s, window_s)
+        started = time.perf_counter()
+        request, status = loop.run_until(world, rules, request, end_s)
+        engine_wall_s += time.perf_counter() - started
+        if report is not None:
+            report(request, len(arrivals_s))
+        if end_s == until_s:
+            break
+    return request, status, engine_wall_s

@@ -96,6 +96,12 @@ def shown(value: object) -> str:
     return value.name if isinstance(value, Enum) else repr(value)
 
 
+def words_of(hint: Any) -> str:
+    """What a value of type `hint` may be, for a message."""
+    inner, optional = _strip_optional(hint)
+    return _words(inner) + (" or null" if optional else "")
+
+
 def closest(name: str, known: Collection[str], kind: str) -> str:
     """A remedy: the known name that was probably meant, and all of them."""
     meant = difflib.get_close_matches(name, known, n=1)
@@ -138,6 +144,8 @@ def _words(kind: Any) -> str:
         return "one of " + ", ".join(member.name for member in kind)
     if typing.get_origin(kind) is list:
         inner = typing.get_args(kind)[0]
+        if is_dataclass(inner):
+            return f"a list, each entry {_words(inner)}"
         return "a list" if inner is Any else f"a list of {_words(inner).split(' ', 1)[-1]}s"
     if typing.get_origin(kind) is dict and is_dataclass(typing.get_args(kind)[1]):
         return f"a mapping, each name to {_words(typing.get_args(kind)[1])}"

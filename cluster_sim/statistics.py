@@ -1,7 +1,9 @@
 """Intervals: how far a number could be from the truth, by chance.
 
 Seeds are replicates: the values of different seeds are independent, those of one seed under two arms are
-paired. All intervals cover the truth in 95 % of studies; the exact ones assume normal values.
+paired. All intervals cover the truth in 95 % of studies; the exact ones assume normal values. Counted on
+simulated clusters (tests/test_coverage.py): means over three seeds 94 to 95 %, their ratios 93 to 95 %; the
+p99 of 150 requests, which is skewed, 91 to 94 %. Three values cannot tell skewness: take more seeds.
 """
 
 import math
@@ -14,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 CONFIDENCE = 0.95
+SMALLEST_BEND = 1e-6  # of batch means: a smaller one moves nothing but the last digits
 Values = Sequence[float] | NDArray[np.float64]  # [replicate]
 
 
@@ -67,6 +70,53 @@ def ratio_interval(values: Values, baseline: Values) -> Interval:
         return Interval(ratio, -math.inf, math.inf)
     root = math.sqrt(max(b * b - a * c, 0.0))
     return Interval(ratio, float(b - root) / a, float(b + root) / a)
+
+
+def batch_means_interval(batches: Values) -> Interval:
+    """The mean of a long run from those of its consecutive batches, which are skewed and not independent.
+
+    Student's interval with the two corrections of Skart (Tafazzoli, Wilson, Lada and Steiger 2011, INFORMS J.
+    on Computing 23, 297-314): the variance of the mean is multiplied by (1 + r) / (1 - r) for the correlation
+    r of neighbouring batches where that is positive, and t is replaced by
+
+        G(t) = ((1 + 6 B (t - B))^(1/3) - 1) / (2 B),    B = skewness of the batches / (6 sqrt(batches))
+
+    so that the interval reaches further on the side of the long tail. -inf to inf where r is 1.
+    """
+    sample = np.asarray(batches, np.float64)
+    number, mean = len(sample), float(sample.mean())
+    error = math.sqrt(_variance_of_mean(sample))
+    deviation = float(sample.std(ddof=1))
+    if error == 0.0 or math.isinf(error):
+        return Interval(mean, mean - error, mean + error)
+    cubes = float(((sample - mean) ** 3).sum())
+    skewness = number * cubes / ((number - 1) * (number - 2) * deviation**3)
+    bend = skewness / (6 * math.sqrt(number))
+    t = student_t_quantile(number - 1)
+    return Interval(mean, mean - _bent(t, bend) * error, mean - _bent(-t, bend) * error)
+
+
+def effective_number(values: Values, batches: Values) -> float:
+    """How many independent values would tell the mean as well as all of `values`, from their `batches`."""
+    return float(np.var(values)) / _variance_of_mean(np.asarray(batches, np.float64))
+
+
+def _variance_of_mean(batches: NDArray[np.float64]) -> float:
+    """Variance of the mean of batches whose neighbours may be correlated; inf where wholly so."""
+    away = batches - batches.mean()
+    squares = float((away**2).sum())
+    if squares == 0.0:
+        return 0.0
+    correlation = max(float((away[1:] * away[:-1]).sum()) / squares, 0.0)
+    inflation = (1 + correlation) / (1 - correlation) if correlation < 1.0 else math.inf
+    return inflation * squares / (len(batches) - 1) / len(batches)
+
+
+def _bent(t: float, bend: float) -> float:
+    """Student's t, corrected for skewness; t itself without any."""
+    if abs(bend) < SMALLEST_BEND:
+        return t
+    return float(np.cbrt(1 + 6 * bend * (t - bend)) - 1) / (2 * bend)
 
 
 def wilson_interval(successes: int, trials: int) -> Interval:

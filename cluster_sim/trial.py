@@ -1,12 +1,11 @@
 """One trial of a sweep: a simulation and its place in the sweep; any process makes the same row of it."""
 
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from cluster_sim.config import Config
-from cluster_sim.errors import UserError
+from cluster_sim.errors import naming
 from cluster_sim.run import simulate
 from cluster_sim.summary import summarise
 from cluster_sim.trials import MACHINE_KEYS, Row, trial_row
@@ -46,12 +45,3 @@ def run_trial(trial: Trial) -> Ended:
 def place_of(arm: str, point: Mapping[str, object]) -> str:
     """An arm at a point of the axes, in words."""
     return ", ".join([f"arm {arm}", *(f"{axis}={value}" for axis, value in point.items())])
-
-
-@contextmanager
-def naming(place: str) -> Iterator[None]:
-    """Add `place`, in words, to where an error of the user is."""
-    try:
-        yield
-    except UserError as error:
-        raise UserError(error.rule, error.got, f"{error.where}; {place}", error.remedy) from error

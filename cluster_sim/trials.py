@@ -23,7 +23,7 @@ from cluster_sim.files import TRIALS, worded, write_parquet
 
 JOURNAL = "trials.jsonl"
 MACHINE_KEYS = ("engine_wall_s", "wall_s", "peak_rss_bytes")  # of summary.json: never the same twice
-Row = dict[str, Any]  # scalars and lists of scalars; "trial" is its number
+Row = dict[str, Any]  # scalars, and lists of scalars or of flat mappings; "trial" is its number
 
 
 def trial_row(
@@ -131,7 +131,8 @@ def _whole_lines(journal: FileIO) -> list[Row]:
 def _flat(tree: Mapping[str, Any], path: str = "") -> Row:
     row: Row = {}
     for key, value in tree.items():
-        row |= _flat(value, f"{path}{key}.") if isinstance(value, Mapping) else {f"{path}{key}": value}
+        name = f"{path}{key.replace('.', '_')}"  # of a class, which may have dots
+        row |= _flat(value, f"{name}.") if isinstance(value, Mapping) else {name: value}
     return row
 
 

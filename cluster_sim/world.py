@@ -5,18 +5,15 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from cluster_sim.engine import metrics
-from cluster_sim.engine.block_pool import NO_KEY
-from cluster_sim.engine.kinds import Outcome
+from cluster_sim.engine import metrics, outage
+from cluster_sim.engine.kinds import Outcome, Part, RouterPolicy
+from cluster_sim.engine.kv_state import Block, KvCache, Pool
 from cluster_sim.engine.rules import Rules
 from cluster_sim.engine.state import (
-    Block,
     Entry,
-    KvCache,
     Lane,
     Link,
     LogRow,
-    Pool,
     Progress,
     Queue,
     RouterMemory,
@@ -28,6 +25,7 @@ from cluster_sim.engine.state import (
 from cluster_sim.engine.tables import Ints, Longs, Table, row_dtype
 
 Row = TypeVar("Row")
+ROUNDING = 1e-12  # relative: more than the edges of windows are rounded by
 
 
 def empty_table(row: type, *shape: int, **columns: Any) -> Any:
@@ -69,7 +67,8 @@ def new_world(rules: Rules) -> World:
         kv=_new_kv(rules, seats),
         memory=empty_table(RouterMemory, num_instances),
         scores=_longs(num_instances // rules.routing.ranks),
-        hits=_longs(num_instances // rules.routing.ranks),
+        hits=_longs(_hit_rows(rules), num_instances // rules.routing.ranks),
+        sent_to=np.full(num_requests, -1, np.int32),
         log=empty_table(
             LogRow,
             num_requests,
@@ -94,26 +93,33 @@ def blocks_per_request(rules: Rules) -> int:
     return int(np.minimum(-(-longest // batching["block_size"]), batching["num_gpu_blocks"]).max())
 
 
+def _hit_rows(rules: Rules) -> int:
+    """Requests whose hits are kept at once: those of a signal window where another world looks for them."""
+    routing, arrival_s = rules.routing, rules.workload.requests["arrival_s"]
+    if routing.part == Part.whole or routing.policy != RouterPolicy.prefix_aware:
+        return 1
+    longest_s = (arrival_s + routing.signal_interval_s) * (1.0 + ROUNDING)
+    windows = np.searchsorted(arrival_s, longest_s, side="right") - np.arange(len(arrival_s))
+    return int(windows.max(initial=1))
+
+
 def _new_kv(rules: Rules, seats: int) -> KvCache:
     """Free lists hold blocks 1 .. num_gpu_blocks - 1; without prefix caching there are none."""
     num_blocks = rules.batching["num_gpu_blocks"]
     caches = bool(rules.batching["enable_prefix_caching"].any())
     width = int(num_blocks.max()) if caches else 1
     slots = 1 << (2 * width - 1).bit_length()
-    ring = np.zeros((len(num_blocks), slots), np.int32)
-    ring[:, : width - 1] = np.arange(1, width)
-    return KvCache(
-        pools=empty_table(
-            Pool, len(num_blocks), num_free=num_blocks - 1, back=num_blocks - 1, num_free_rows=seats
-        ),
-        blocks=empty_table(
-            Block, len(num_blocks), width, key=NO_KEY, next_copy=-1, place=np.arange(width) - 1
-        ),
-        free_ring=ring,
-        slots=np.full((len(num_blocks), slots), -1, np.int32),
+    kv = KvCache(
+        pools=empty_table(Pool, len(num_blocks)),
+        blocks=empty_table(Block, len(num_blocks), width),
+        free_ring=_ints(len(num_blocks), slots),
+        slots=_ints(len(num_blocks), slots),
         block_table=_ints(len(num_blocks), seats, blocks_per_request(rules) if caches else 1),
-        free_rows=np.tile(np.arange(seats - 1, -1, -1, dtype=np.int32), (len(num_blocks), 1)),
+        free_rows=_ints(len(num_blocks), seats),
     )
+    for rank, blocks in enumerate(num_blocks.tolist()):
+        outage.empty_memory(kv, blocks, rank)
+    return kv
 
 
 def _new_tally(rules: Rules, num_instances: int, seats: int) -> Tally:

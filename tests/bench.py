@@ -5,6 +5,7 @@ budget). Standard load: Llama-3.1-8B on H100, Poisson at 40 requests/s per insta
 eagle3 with K = 3.
 """
 
+import math
 import os
 import platform
 import resource
@@ -18,10 +19,16 @@ import numpy as np
 
 from cluster_sim.build import build
 from cluster_sim.compose import compose
+from cluster_sim.config import ExecutorConfig, ExecutorKind
+from cluster_sim.engine import loop
+from cluster_sim.engine.kinds import RouterPolicy
+from cluster_sim.executors import drive_of
+from cluster_sim.hosts import rules_of_router
 from cluster_sim.run import drive
 from cluster_sim.world import new_world
 
 ROOT = Path(__file__).resolve().parent.parent
+BIG = ("cluster.instances=256", "workload.request_rate=10240")
 
 
 def main() -> None:
@@ -32,6 +39,8 @@ def main() -> None:
     _growth()
     _sharing()
     _sweep()
+    _big_cluster()
+    _routing()
 
 
 def _processor() -> str:
@@ -75,7 +84,7 @@ def _measure(*overrides: str) -> tuple[float, int, int, int]:
     """Simulate: seconds in the engine, requests, steps, scheduled requests summed over steps."""
     rules = build(compose(overrides)).rules
     world = new_world(rules)
-    took_s = drive(world, rules)
+    took_s = drive(world, rules).engine_wall_s
     by_size = world.tally.batch_size_steps.sum(axis=0)
     entries = int(by_size @ np.arange(len(by_size)))
     return took_s, rules.workload.requests.shape[0], int(by_size.sum()), entries
@@ -144,6 +153,37 @@ def _sweep() -> None:
     _line("two workers", f"{took_s[2]:.1f} s", "< 40 s", 40 / took_s[2])
     faster = took_s[1] / took_s[2]
     _line("two workers against one, all included", f"{faster:.2f}x", ">= 1.7x", faster / 1.7)
+
+
+def _big_cluster() -> None:
+    """A million requests on 256 instances, in this process and on two workers of Ray."""
+    print("\n256 instances, 1,000,000 requests")
+    rules = build(compose([*BIG, "workload.requests=1000000"])).rules
+    for name, config in (
+        ("in this process", ExecutorConfig(ExecutorKind.serial)),
+        ("on two workers, Ray start included", ExecutorConfig(ExecutorKind.ray, workers=2)),
+    ):
+        started = time.perf_counter()
+        drive_of(config)(rules, None)
+        took_s = time.perf_counter() - started
+        _line(name, f"{took_s:.1f} s, {1_000_000 / took_s:,.0f} requests/s", "it runs")
+    peak_gib = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
+    _line("peak memory of this process", f"{peak_gib:.2f} GiB", "< 24 GiB", 24 / peak_gib)
+
+
+def _routing() -> None:
+    """The router alone: its instances are elsewhere and never busy."""
+    print("\nrouting, 256 instances")
+    rules = build(compose([*BIG, "workload.requests=100000"])).rules
+    for policy in RouterPolicy:
+        alone = rules_of_router(rules._replace(routing=rules.routing._replace(policy=int(policy))))
+        world = new_world(alone)
+        loop.run_until(world, alone, 0, 0.0)  # loads the compiled code
+        started = time.process_time()
+        loop.run_until(world, alone, 0, math.inf)
+        took_ns = 1e9 * (time.process_time() - started) / 100_000
+        budget_ns = 2000 if policy == RouterPolicy.prefix_aware else 100
+        _line(policy.name, f"{took_ns:.0f} ns/request", f"< {budget_ns:,} ns", budget_ns / took_ns)
 
 
 if __name__ == "__main__":

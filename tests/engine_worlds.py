@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from cluster_sim.engine import loop, streams
-from cluster_sim.engine.kinds import LuckKind, Purpose, RouterPolicy, SchedulingPolicy, Status
+from cluster_sim.engine.kinds import LuckKind, Part, Purpose, RouterPolicy, SchedulingPolicy, Status
 from cluster_sim.engine.rules import (
     Batching,
     Drafting,
@@ -123,6 +123,7 @@ def routing_of(
         np.ones(instances),
         np.arange(4) * instances,
         np.tile(np.arange(instances), 3),
+        int(Part.whole),
     )
 
 
@@ -275,6 +276,7 @@ def _step_time(servers: Sequence[Server], seats: int) -> StepTime:
     return StepTime(
         bundle_of=np.arange(num_servers),
         host_s=host_s,
+        slowdown=np.ones(num_servers),
         captured_tokens=np.zeros(num_servers, np.int64),
         dense_s=np.repeat(dense_s[:, np.newaxis, :], 2, axis=1),
         experts_s=np.zeros((num_servers, num_servers * tokens + 1)),

@@ -55,7 +55,7 @@ def example_run(
     values: dict[str, Any] = {
         "usable_blocks": np.array([100]),
         "class_names": ("default",),
-        "traffic": Traffic(np.ones(1), 200.0, 200.0, 16 / 3),
+        "traffic": Traffic(np.ones(1), 200.0, 200.0, 16 / 3, np.full(1, 13 / 3), np.zeros(1)),
         "memory_bytes": {
             **{"device_bytes": 80 * GIB, "target_weights_bytes": 16 * GIB, "drafter_weights_bytes": 0},
             **{"target_kv_bytes": 54 * GIB, "headroom_bytes": 2 * GIB, "reserve_bytes": 8 * GIB},

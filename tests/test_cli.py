@@ -126,13 +126,13 @@ def test_debug_shows_where_an_error_comes_from() -> None:
         (
             ["list"],
             "list takes the one kind of names to print, but got none (command line). "
-            "Kinds: models, hardware, bundles, routers, proposers, policies, profiles, sweeps.",
+            "Kinds: models, hardware, bundles, routers, proposers, policies, profiles, sweeps, studies.",
         ),
         (
             ["list", "model"],
             "list takes the one kind of names to print, but got 'model' (command line). "
             "Did you mean models? Kinds: models, hardware, bundles, routers, proposers, policies, profiles, "
-            "sweeps.",
+            "sweeps, studies.",
         ),
     ],
 )
@@ -164,6 +164,7 @@ def test_list_prints_one_name_a_line(kind: str, names: list[str], capsys: pytest
         ("models", {"qwen3-235b-a22b", "mixtral-8x7b", "deepseek-v3", "gpt-oss-120b"}),
         ("bundles", {"llama-3.1-8b-h100-tp1"}),
         ("sweeps", {"spec_grid"}),
+        ("studies", {"draft_schedule"}),
     ],
 )
 def test_list_prints_what_there_are_files_of(

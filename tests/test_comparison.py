@@ -146,3 +146,9 @@ def test_words_lists_and_flags_of_the_seeds_become_one() -> None:
 )
 def test_the_verdict_follows_the_interval(ratio: Interval, more_is_better: bool, expected: str) -> None:
     assert verdict(ratio, more_is_better) == expected
+
+
+def test_a_histogram_as_long_as_the_largest_batch_stays_with_its_trial() -> None:
+    some = [{**one, "batch_size.histogram": [0, 3], "batch_size.mean": 1.0} for one in rows()]
+    (point, *_) = compare_arms(some, "off", [RATE_AXIS])["arms"]["off"]
+    assert point["batch_size"].keys() == {"mean"}

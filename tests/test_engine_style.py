@@ -8,19 +8,21 @@ from pathlib import Path
 import pytest
 
 import cluster_sim
-from cluster_sim.engine import rules, state
+from cluster_sim.engine import kv_state, rules, state
 
 PACKAGE = Path(cluster_sim.__file__).parent
 ENGINE = PACKAGE / "engine"
 SOURCES = sorted(ENGINE.glob("*.py"))
 TREES = {path.name: ast.parse(path.read_text(encoding="utf-8")) for path in SOURCES}
 ALLOWED_IMPORTS = {"numpy", "numba", "enum", "typing", "math"}
+CHANGING = {state.__name__, kv_state.__name__}  # the modules of the tables that change
 NO_RULES = {"invariants.py", "jit.py"}  # checks for tests, in plain numpy; and the compiler
 OWN_ARRAYS = {  # columns of World that are no table; the files that write them
     "running": {"admission.py", "preemption.py", "output.py"},
     "preempted": {"preemption.py"},
     "scores": {"router.py"},
     "hits": {"router.py"},
+    "sent_to": {"router.py"},
 }
 NOT_COMPILED = {"gap_edges_s"}  # for those who read the histogram
 ORACLE_WORDS = {"Fate", "Luck", "fates", "luck", "stop_at"}
@@ -80,8 +82,8 @@ def test_only_the_door_and_recordings_make_tables() -> None:
 
 def tables() -> Iterator[tuple[str, set[str], set[str]]]:
     """Every table that changes: (class, its columns, the files that its docstring lets write them)."""
-    for name, kind in vars(state).items():
-        if not isinstance(kind, type) or kind.__module__ != state.__name__:
+    for name, kind in {**vars(state), **vars(kv_state)}.items():
+        if not isinstance(kind, type) or kind.__module__ not in CHANGING:
             continue
         writers = re.search(r"Written by ((?:\w+\.py(?:,\s+)?)+)", kind.__doc__ or "")
         if writers:
@@ -89,7 +91,7 @@ def tables() -> Iterator[tuple[str, set[str], set[str]]]:
 
 
 def written_columns(tree: ast.Module) -> Iterator[tuple[str, int]]:
-    """What a source assigns to, by `row.x = ..`, `table.x[..] = ..` or `x[..] = ..`, and the line."""
+    """What a source assigns to (`row.x`, `table.x[..]`, `x[..]` or `table["x"][..]`), and the line."""
     for node in ast.walk(tree):
         targets: list[ast.expr] = []
         if isinstance(node, ast.Assign):
@@ -101,6 +103,8 @@ def written_columns(tree: ast.Module) -> Iterator[tuple[str, int]]:
             for part in parts:
                 place = part
                 while isinstance(place, ast.Subscript):
+                    if isinstance(place.slice, ast.Constant) and isinstance(place.slice.value, str):
+                        yield place.slice.value, node.lineno
                     place = place.value
                 if isinstance(place, ast.Attribute):
                     yield place.attr, node.lineno
@@ -115,7 +119,7 @@ def test_every_table_that_changes_names_its_writers() -> None:
         for kind in (state.World, state.KvCache, state.Tally)
         for hint in kind.__annotations__.values()
         for word in re.findall(r"\w+", str(hint))
-        if isinstance(getattr(state, word, None), type) and getattr(state, word).__module__ == state.__name__
+        if any(isinstance(getattr(module, word, None), type) for module in (state, kv_state))
     }
     assert reached - {"Table", "Grid", "Cube"} <= changing
     assert {writer for _, _, writers in tables() for writer in writers} <= TREES.keys()

@@ -7,6 +7,7 @@ import socket
 import sys
 import threading
 import time
+from collections import deque
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -77,6 +78,25 @@ class ExecutorContract:
         with pytest.raises(ZeroDivisionError):
             list(executor.run(broken, [1]))
 
+    def test_work_may_grow_while_results_are_taken(self, executor: Executor) -> None:
+        work = deque([1, 2, 3])
+        results = []
+        for result in executor.run(doubled, work):
+            results.append(result)
+            if result < 40:
+                work.append(10 * result)
+        assert sorted(results) == sorted([2, 4, 6, 40, 80, 120])
+        assert not work
+
+    def test_work_that_grows_as_the_last_result_is_taken_is_done_too(self, executor: Executor) -> None:
+        work = deque([1])
+        results = []
+        for result in executor.run(doubled, work):
+            results.append(result)
+            if len(results) < 5:
+                work.append(result)
+        assert results == [2, 4, 8, 16, 32]
+
     def test_work_may_be_left_half_done(self, executor: Executor) -> None:
         assert next(executor.run(doubled, range(100))) % 2 == 0
         assert sorted(executor.run(doubled, [5, 6])) == [10, 12]
@@ -140,6 +160,7 @@ class TestRay(ExecutorContract):
         (ExecutorConfig(AUTO, address="local"), 1, SERIAL),
         (ExecutorConfig(SERIAL), 1000, SERIAL),
         (ExecutorConfig(RAY), 1, RAY),
+        (ExecutorConfig(AUTO, instances_per_host=4), 1, RAY),
     ],
 )
 def test_auto_takes_ray_for_several_pieces_or_a_given_address(

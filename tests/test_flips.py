@@ -19,7 +19,7 @@ SEEDS = (0, 1)
 
 
 def off_s(batch: float) -> float:
-    """Steps of 10 ms and 0.1 ms a request."""
+    """Seconds of a token in steps of 10 ms and 0.1 ms a request."""
     return 0.010 + 1e-4 * batch
 
 
@@ -28,15 +28,19 @@ def drafting_s(batch: float) -> float:
     return 0.005 + 1.5e-4 * batch
 
 
-def trials(saturated_from: float = 1e9) -> list[Row]:
-    """Each arm at the batch that it settles at: the faster one has the smaller."""
+def trials(slower: tuple[float, float] = (1.0, 1.0)) -> list[Row]:
+    """Each arm at the batch that it settles at: the faster one has the smaller.
+
+    `slower`: by how much drafting is, for each seed.
+    """
     sizes = {"off": (2, 20, 80, 160, 300), "K=3": (1, 11, 70, 170, 400)}
     time_s = {"off": off_s, "K=3": drafting_s}
     return [
         {
-            **row(arm, rate, seed, 100.0 * rate, time_s[arm](size)),
+            **row(arm, rate, seed, 100.0 * rate, 1.0),
             "batch_size.mean": size,
-            "saturated": rate >= saturated_from,
+            "output_tokens_per_busy_s": size / time_s[arm](size) / (slower[seed] if arm == "K=3" else 1.0),
+            "saturated": True,
         }
         for arm in sizes
         for rate, size in zip((1, 2, 3, 4, 5), sizes[arm], strict=True)
@@ -47,28 +51,48 @@ def trials(saturated_from: float = 1e9) -> list[Row]:
 def optimum(loaded: list[float]) -> Optimum:
     """An arm whose speed-up under load at B = 1, 2, .. is `loaded`."""
     curve = np.array([np.nan, *loaded])
-    return Optimum(Traffic(np.ones(4), 100.0, 100.0, 10.0), np.full(len(curve), 3), curve + 1.0, curve, None)
+    traffic = Traffic(np.ones(4), 100.0, 100.0, 10.0, np.full(4, 9.0), np.zeros(4))
+    return Optimum(traffic, np.full(len(curve), 3), curve + 1.0, curve, None)
 
 
 def found(rows: list[Row], of_tables: Optimum | None = None) -> dict[str, Any]:
     comparison = compare_arms(rows, "off", [RATE_AXIS])
     optima: dict[str, dict[tuple[object, ...], Optimum]] = {"K=3": {(): of_tables}} if of_tables else {}
-    ((group,),) = flips_of(comparison, "off", optima).values()
+    ((group,),) = flips_of(comparison, rows, "off", optima).values()
     json.dumps(group, allow_nan=False)
     return group
 
 
-def test_the_flip_is_where_both_take_as_long_at_one_batch_size() -> None:
-    """Curves meet at batch 100; interpolated between 70 and 160 they do within 3 %."""
-    assert found(trials())["measured_batch_size"] == pytest.approx(100, rel=0.03)
+def test_the_flip_is_where_both_deliver_as_much_at_one_batch_size() -> None:
+    """Curves meet at batch 100; between 70 and 160 they do within 3 %. Saturation is no matter."""
+    group = found(trials())
+    assert group["measured_batch_size"] == pytest.approx(100, rel=0.03)
+    assert group["measured_range"] == [2, 300]
+    assert group["pays_at_largest"] is False
 
 
-def test_points_without_a_batch_that_lasts_are_left_out() -> None:
-    """Saturated from 4 on: both arms reach 70 requests, where drafting still is the faster."""
-    group = found(trials(saturated_from=4))
-    assert group["measured_batch_size"] is None
-    assert group["pays_at_largest"] is True
-    assert group["measured_range"] == [2, 70]
+def test_seeds_have_flips_of_their_own_which_give_the_interval() -> None:
+    """Student's interval of two logarithms; t = 12.7062 for one degree of freedom."""
+    group = found(trials((0.99, 1.01)))
+    alone = [found(trials((factor, factor)))["measured_batch_size"] for factor in (0.99, 1.01)]
+    logs = np.log(alone)
+    half = 12.7062 * logs.std(ddof=1) / math.sqrt(2)
+    assert group["measured_batch_size"] == pytest.approx(math.exp(logs.mean()))
+    expected = [math.exp(logs.mean() - half), math.exp(logs.mean() + half)]
+    assert group["measured_interval"] == pytest.approx(expected, rel=1e-4)
+    assert group["seeds_that_flip"] == [2, 2]
+
+
+def test_where_not_every_seed_flips_there_is_no_interval() -> None:
+    """Twice as fast, the first never does; the mean of both does."""
+    group = found(trials((0.5, 1.4)))
+    assert group["measured_interval"] is None
+    assert group["seeds_that_flip"] == [1, 2]
+    (sentence,) = flip_sentences({"K=3": [group]}, "off")
+    size = group["measured_batch_size"]
+    assert sentence == (
+        f"K=3: as much as off at a mean batch of {size:.0f} (in 1 of 2 seeds); not compared with the tables."
+    )
 
 
 def test_times_are_compared_where_both_curves_are() -> None:
@@ -91,7 +115,7 @@ def test_measured_and_tables_stand_side_by_side() -> None:
     assert group["tables_gain_there"] == pytest.approx(1.02)
     assert group["difference_percent"] == pytest.approx(100 * (group["measured_batch_size"] / 110 - 1))
     (sentence,) = flip_sentences({"K=3": [group]}, "off")
-    assert sentence.startswith("K=3: as fast as off at a mean batch of ")
+    assert sentence.startswith("K=3: as much as off at a mean batch of ")
     assert "; by the tables it pays up to batch 110 (measured -" in sentence
     assert sentence.endswith("%; their gain there is 1.020).")
 
@@ -103,13 +127,24 @@ def test_tables_that_pay_at_every_batch_size_have_no_flip_to_differ_from() -> No
     assert "it pays at every batch size to 150 (their gain there is 1.500)." in sentence
 
 
+def test_tables_end_at_the_largest_batch_that_lasts() -> None:
+    group = found(trials(), optimum([1.5] * 90 + [math.nan] * 60))
+    assert (group["tables_pay_at"], group["tables_largest"]) == ([[1, 90]], 90)
+    assert group["tables_gain_there"] == 1.5
+    assert group["difference_percent"] is None
+
+
+def test_tables_under_which_no_batch_lasts_are_not_compared() -> None:
+    assert found(trials(), optimum([math.nan] * 150))["tables_pay_at"] is None
+
+
 def test_without_tables_the_measured_one_stands_alone() -> None:
-    (sentence,) = flip_sentences({"K=3": [found(trials(saturated_from=4))]}, "off")
+    (sentence,) = flip_sentences({"K=3": [found(trials((0.5, 0.5)))]}, "off")
     assert sentence == (
-        "K=3: faster per token than off at every mean batch measured (2.00 to 70.0); "
-        "not compared with the tables."
+        "K=3: more than off at every mean batch measured (2.00 to 300); not compared with the tables."
     )
-    (sentence,) = flip_sentences({"K=3": [found(trials(saturated_from=0))]}, "off")
+    idle = [{**row, "output_tokens_per_busy_s": None} for row in trials()]
+    (sentence,) = flip_sentences({"K=3": [found(idle)]}, "off")
     assert sentence == "K=3: no batch size was measured; not compared with the tables."
 
 
@@ -134,6 +169,7 @@ def test_the_line_of_one_simulation_names_both_loads_and_the_best_draft_lengths(
             "draft_lengths": [[1, 256, 3]],
             "pays_at": [[1, 200]],
             "pays_with_prefills_at": [[1, 120]],
+            "largest_with_prefills": 240,
             "schedule": [[1, 8, 4], [9, 30, 3], [31, 256, 0]],
             "schedule_pays_at": [[1, 220]],
         }

@@ -49,7 +49,7 @@ def assert_nothing_is_left(rules: Rules) -> None:
     world = play(rules)
     outcomes, refused = world.log["outcome"], rules.workload.requests["is_rejected"]
     assert np.all((outcomes == Outcome.rejected) == refused)
-    assert np.all(np.isin(outcomes[~refused], (Outcome.completed, Outcome.cancelled)))
+    assert np.all(np.isin(outcomes[~refused], (Outcome.completed, Outcome.timed_out)))
     assert np.all(world.memory["dispatched"] == world.lanes["finished"])
     assert world.memory["dispatched"].sum() == np.count_nonzero(~refused)
     assert np.all(world.kv.pools["num_free"] == rules.batching["num_gpu_blocks"] - 1)
@@ -136,7 +136,7 @@ def kinds_of_events(scenario: Scenario) -> dict[str, bool]:
     world = play(scenario.rules())
     log = world.log
     servers = [scenario.servers[max(0, instance)] for instance in log["instance"]]
-    preempted, cancelled = log["preemptions"] > 0, log["outcome"] == Outcome.cancelled
+    preempted, given_up = log["preemptions"] > 0, log["outcome"] == Outcome.timed_out
     by_priority = np.array([server.is_priority for server in servers])
     kinds = {
         "full batches": world.tally.batch_size_steps[:, 3:] > 0,
@@ -147,7 +147,7 @@ def kinds_of_events(scenario: Scenario) -> dict[str, bool]:
         "hits": log["cached_tokens"] > 0,
         "drafts accepted": log["accepted_tokens"] > 0,
         "drafts rejected": log["accepted_tokens"] < log["drafted_tokens"],
-        "cancelled midway": cancelled & (log["chunks"] > 0),
+        "given up midway": given_up & (log["chunks"] > 0),
         "several instances": log["instance"] > 1,
     }
     return {kind: bool(np.any(where)) for kind, where in kinds.items()}
@@ -176,7 +176,7 @@ def test_nothing_is_delivered_to_a_client_who_has_given_up(scenario: Scenario) -
     log = play(scenario.rules()).log
     for asked, row in zip(scenario.requests, log, strict=True):
         assert not row.last_token_s >= asked.abort_s
-        if row.outcome == Outcome.cancelled:
+        if row.outcome == Outcome.timed_out:
             assert math.isfinite(asked.abort_s)
 
 

@@ -4,6 +4,7 @@ Statistical tests have fixed seeds; each states how often a right implementation
 """
 
 import math
+from pathlib import Path
 from statistics import NormalDist
 from typing import Any
 
@@ -66,6 +67,7 @@ def test_lengths_stay_within_their_limits(low: int, width: int, cv: float) -> No
 
 
 PROMPT = "workload.prompt_tokens"
+DISTRIBUTION = "the distribution of a length must be fixed, uniform, lognormal or file"
 
 
 @pytest.mark.parametrize(
@@ -89,14 +91,11 @@ PROMPT = "workload.prompt_tokens"
         ),
         (
             {"mean": 512},
-            f"the distribution of a length must be fixed or lognormal, but got null ({PROMPT}.distribution). "
-            "Name one of them.",
+            f"{DISTRIBUTION}, but got null ({PROMPT}.distribution). Name one of them.",
         ),
         (
             LOGNORMAL | {"distribution": "lognorm"},
-            f"the distribution of a length must be fixed or lognormal, "
-            f"but got 'lognorm' ({PROMPT}.distribution). "
-            "Did you mean lognormal?",
+            f"{DISTRIBUTION}, but got 'lognorm' ({PROMPT}.distribution). Did you mean lognormal?",
         ),
         (
             {"distribution": "fixed", "mean": 512, "cv": 1.0},
@@ -127,6 +126,14 @@ PROMPT = "workload.prompt_tokens"
             "Write 512, or {distribution: lognormal, mean: 512, cv: 1.0}.",
         ),
         (
+            {"distribution": "uniform", "min": 9, "max": 3},
+            f"min <= max must hold, but got min 9, max 3 ({PROMPT}). Swap them.",
+        ),
+        (
+            {"distribution": "file"},
+            f"lengths of a file need its path, but got null ({PROMPT}.path). Set {PROMPT}.path.",
+        ),
+        (
             LOGNORMAL | {"max": 100},
             f"min <= mean <= max must hold, but got mean 500, min 1, max 100 ({PROMPT}). "
             "Move the limits or the mean.",
@@ -143,3 +150,70 @@ def test_lengths_beyond_counting_ask_for_a_maximum() -> None:
         "drawn lengths must be at most 2147483647 tokens, but got "
     )
     assert synthetic(prompt_tokens=huge | {"max": 2**31 - 1}).prompt_tokens.max() == 2**31 - 1
+
+
+def test_uniform_lengths_are_all_as_likely() -> None:
+    """Counts of 3 .. 12 among 20,000 are within 5 standard errors of 2,000: false alarm 6e-6."""
+    value = {"distribution": "uniform", "min": 3, "max": 12}
+    lengths = synthetic(requests=20_000, prompt_tokens=value).prompt_tokens
+    counts = np.bincount(lengths, minlength=13)
+    assert counts[:3].sum() == 0
+    assert counts[3:13] == pytest.approx(2000, abs=5 * math.sqrt(20_000 * 0.1 * 0.9))
+
+
+def test_lengths_of_a_file_are_drawn_with_replacement(tmp_path: Path) -> None:
+    """Shares 1/4, 1/2, 1/4 within 5 standard errors: false alarm 2e-6; prompts and outputs independent."""
+    file = tmp_path / "lengths.txt"
+    file.write_text("10\n20\r\n20\n40\n")
+    value = {"distribution": "file", "path": str(file)}
+    drawn = synthetic(requests=20_000, prompt_tokens=value, output_tokens=value)
+    shares = [(drawn.prompt_tokens == tokens).mean() for tokens in (10, 20, 40)]
+    assert shares == pytest.approx([0.25, 0.5, 0.25], abs=5 * math.sqrt(0.25 / 20_000))
+    both = ((drawn.prompt_tokens == 20) & (drawn.output_tokens == 20)).mean()
+    assert both == pytest.approx(0.25, abs=5 * math.sqrt(0.19 / 20_000))
+
+
+def test_prompts_and_outputs_of_one_line_stay_together(tmp_path: Path) -> None:
+    file = tmp_path / "pairs.jsonl"
+    pairs = [(100, 1), (200, 2), (300, 3)]
+    file.write_text("".join(f'{{"prompt_tokens": {p}, "output_tokens": {o}}}\n' for p, o in pairs))
+    value = {"distribution": "file", "path": str(file)}
+    drawn = synthetic(prompt_tokens=value, output_tokens=value)
+    assert np.array_equal(drawn.prompt_tokens, 100 * drawn.output_tokens)
+    assert len(set(drawn.prompt_tokens.tolist())) == 3
+
+
+@pytest.mark.parametrize(
+    ("content", "text"),
+    [
+        (
+            "12\n0\n",
+            "a length must be a whole number from 1 to 2147483647, but got '0' (FILE, line 2). "
+            "Correct or remove the line.",
+        ),
+        (
+            "12\n1e3\n",
+            "a length must be a whole number from 1 to 2147483647, but got '1e3' (FILE, line 2). "
+            "Correct or remove the line.",
+        ),
+        (
+            "",
+            "a file of lengths must hold at least one length, but got an empty file (FILE). Choose another.",
+        ),
+        (
+            '{"prompt_tokens": 2.5}',
+            "prompt_tokens must be a whole number from 1 to 2147483647, but got 2.5 (FILE, line 1). "
+            "Correct or remove the line.",
+        ),
+    ],
+)
+def test_a_damaged_file_of_lengths_gets_its_one_line(tmp_path: Path, content: str, text: str) -> None:
+    file = tmp_path / "lengths"
+    file.write_text(content)
+    error = error_of(prompt_tokens={"distribution": "file", "path": str(file)})
+    assert error.replace(str(file), "FILE") == text
+    file.unlink()
+    assert error_of(prompt_tokens={"distribution": "file", "path": str(file)}) == (
+        f"a file of lengths must be a file that can be read, but got no such file ({file}). "
+        f"Set {PROMPT}.path to one."
+    )

@@ -4,6 +4,7 @@ import ast
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 from example_bundle import BUNDLE, CONFIG, written
 
@@ -30,7 +31,7 @@ def builds(monkeypatch) -> list[str]:
     """Names of the bundles that are built."""
     found = []
 
-    def build(model, hardware, parallel):
+    def build(model, hardware, parallel, verify_attention):  # noqa: ARG001  as roofline.build
         found.append(roofline.bundle_name(model, hardware, parallel))
         return replace(BUNDLE, hardware=bundle_format.facts_of(hardware))
 
@@ -129,6 +130,23 @@ def test_the_sources_are_all_that_a_roofline_is_made_by():
                 left += [path for path in modules if (package / path).is_file()]
     listed = {str((package / "bundle" / name).resolve().relative_to(package)) for name in library.SOURCES}
     assert listed == found
+
+
+def test_a_bundle_of_another_verify_attention_is_not_the_shipped_one(kept):
+    """Attention of a decode of 5 queries is 1 + 4 * 0.16 reads of its KV, instead of 1 + 4 * 0.12."""
+    shipped = library.read(library.directory_for(CONFIG.model, CONFIG.hardware, ALONE))
+    directory = library.directory_for(CONFIG.model, CONFIG.hardware, ALONE, 0.16)
+    assert directory.parent == kept
+    assert "-verify0.16-" in directory.name
+    other = library.read(directory)
+    assert other.parameters["verify_attention"].value == 0.16
+    assert shipped.parameters["verify_attention"].value == 0.12
+    time_s, shipped_s = (
+        one.tables["decode_attention"].time_s for one in (other, shipped)
+    )  # [query tokens, ..]
+    assert np.array_equal(time_s[0], shipped_s[0])
+    assert (time_s[1:] >= shipped_s[1:]).all()
+    assert (time_s[4] > shipped_s[4]).any()
 
 
 def test_a_bundle_that_another_process_kept_meanwhile_is_taken(kept, monkeypatch):

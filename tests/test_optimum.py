@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from cluster_sim.build import build
 from cluster_sim.compose import compose
 from cluster_sim.config import Config
-from cluster_sim.decode_time import Timing, decode_steps_s, loaded_steps_s
+from cluster_sim.decode_time import Timing, decode_steps_s
 from cluster_sim.engine.kinds import LuckKind
 from cluster_sim.engine.rules import Fate, Request, StepTime
 from cluster_sim.engine.tables import Floats
@@ -30,7 +30,7 @@ from cluster_sim.optimum import (
 from cluster_sim.run import simulate
 from cluster_sim.speculation.schedule import dense_lookup, describe
 from cluster_sim.summary import summarise
-from cluster_sim.traffic import Traffic, acceptance_lengths, mean_kv_tokens
+from cluster_sim.traffic import acceptance_lengths, mean_kv_tokens
 from cluster_sim.world import empty_table
 
 Seconds = Callable[[Any], Any]  # tokens, an array, to s
@@ -174,29 +174,6 @@ def test_requests_without_room_in_a_step_take_turns() -> None:
     four_s = decode_steps_s(whole, np.ones(5, np.int64), 1.0)[4]
     halves_s = decode_steps_s(replace(whole, most_tokens=4), np.ones(5, np.int64), 1.0)[4]
     assert (four_s, halves_s) == (1.0 + 8, 2 * (1.0 + 4))
-
-
-# ---- under load ----
-
-
-def test_under_load_each_step_prefills_those_who_take_the_place_of_the_finished() -> None:
-    """A token takes 1 ms. 8 requests of 4 output tokens end 2 a step; 2 prompts of 10 join 6 decodes."""
-    affine = times(lambda tokens: 1e-3 * tokens, np.zeros((1, 9)))
-    blank = np.zeros((1, 2, 2))
-    wide = affine._replace(
-        dense_s=np.tile(1e-3 * np.arange(101), (1, 3, 1)),
-        prefill_attention_s=blank,
-        draft_first_s=np.zeros((1, 101)),
-    )
-    timing = Timing(wide, False, False, 1, 100)
-    seen = Traffic(np.ones(1), 1.0, 10.0, 4.0)
-    loaded_s = loaded_steps_s(timing, np.zeros(9, np.int64), seen)
-    assert loaded_s[8] == pytest.approx(1e-3 * (6 + 2 * 10))
-    # 2 requests: half of the steps have one prompt beside the other's decode
-    assert loaded_s[2] == pytest.approx(0.5 * 1e-3 * (1 + 10) + 0.5 * 1e-3 * 2)
-    # room for 4 of the 20 prompt tokens: it takes 5 such steps
-    tight = loaded_steps_s(replace(timing, most_tokens=10), np.zeros(9, np.int64), seen)
-    assert tight[8] == pytest.approx(5 * 1e-3 * (6 + 4))
 
 
 # ---- ranges ----

@@ -90,7 +90,7 @@ def test_the_manifest_has_what_it_takes_to_make_the_result_again() -> None:
     run = example_run(SWEEP)
     found = run_manifest(run)
     assert found["digests"] == {"bundle": "b" * 64, "workload": "d" * 64, "engine": digest()}
-    assert found["versions"].keys() == {"cluster_sim", "python", "numpy", "numba", "pyarrow", "ray"}
+    assert found["versions"].keys() == {"cluster_sim", "python", "numpy", "numba", "pyarrow", "ray", "optuna"}
     assert found["seeds"] == [run.config.seed]
     assert found["sources"]["acceptance"] == "by hand"
     assert found["git"] is None or found["git"].keys() == {"commit", "changed"}

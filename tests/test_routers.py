@@ -37,7 +37,7 @@ def rules_for(policy: RouterPolicy, instances: int, requests: int = 1000, **colu
 
 def chosen(rules: Rules, scores: Longs, requests: int, hits: Longs | None = None) -> Longs:
     """The instance of each of the first requests, all at these scores."""
-    known = np.zeros(len(scores), np.int64) if hits is None else hits
+    known = np.zeros((1, len(scores)), np.int64) if hits is None else hits[np.newaxis]
     with np.errstate(over="ignore"):
         return np.array([routers.choose(scores, rules, known, request) for request in range(requests)])
 
@@ -126,7 +126,8 @@ def test_the_lowest_score_wins_and_equals_take_turns(scores: list[int], request:
     known, count = np.array(scores, np.int64), len(scores)
     circle = [(request + step) % count for step in range(count)]
     expected = next(instance for instance in circle if scores[instance] == min(scores))
-    assert routers.choose(known, rules_for(RouterPolicy.least_requests, count), known, request) == expected
+    rules = rules_for(RouterPolicy.least_requests, count)
+    assert routers.choose(known, rules, known[np.newaxis], request) == expected
 
 
 def test_power_of_two_takes_the_less_loaded_of_two_different_ones() -> None:

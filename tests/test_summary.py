@@ -38,7 +38,9 @@ def test_the_contract_is_kept_and_is_json() -> None:
     assert summary.keys() >= CONTRACT
     for name in ("ttft_s", "tpot_s", "itl_s", "e2el_s", "queue_s"):
         assert list(summary[name]) == ["mean", "p50", "p90", "p95", "p99"]
-    assert list(summary["requests"]) == ["offered", "completed", "rejected", "cancelled", "timed_out"]
+    assert list(summary["requests"]) == [
+        *("offered", "completed", "rejected", "cancelled", "timed_out", "failed")
+    ]
     assert summary["tokens"].keys() >= {"drafted", "accepted", "rejected", "emitted"}
 
 
@@ -92,6 +94,7 @@ def test_a_rejected_request_is_offered_but_not_completed_and_misses_the_slo() ->
         "rejected": 1,
         "cancelled": 0,
         "timed_out": 0,
+        "failed": 0,
     }
     assert summary["slo_attainment"] == pytest.approx(2 / 3)
     assert summary["ttft_s"]["mean"] == pytest.approx(np.mean([0.25, 0.5]))
@@ -108,6 +111,8 @@ def test_a_run_that_completes_nothing_has_rates_of_zero_and_no_latencies() -> No
     assert summary["itl_s"]["p99"] is None
     assert summary["output_throughput_tok_s"] == 0.0
     assert summary["batch_size"]["p50"] is None
+    assert summary["batch_size"]["histogram"] == []
+    assert summary["output_tokens_per_busy_s"] is None
     assert summary["saturated"] is None
 
 
@@ -130,6 +135,16 @@ def test_kv_and_time_are_shares_over_the_instances() -> None:
     assert summary["time_share"] == pytest.approx(
         {"target": 3 / 8, "draft": 0.5 / 8, "host": 0.5 / 8, "idle": 4 / 8}
     )
+    assert summary["output_tokens_per_busy_s"] == pytest.approx(16 / 4)
+
+
+def test_the_histogram_of_batch_sizes_ends_at_the_largest() -> None:
+    """3 steps of one request and 1 of three on one instance, 2 of three on the other."""
+    sizes = np.zeros((2, 9), np.int64)
+    sizes[0, 1], sizes[0, 3], sizes[1, 3] = 3, 1, 2
+    summary = summarise(example_run(tally=example_tally(batch_size_steps=sizes)))
+    assert summary["batch_size"]["histogram"] == [0, 3, 0, 3]
+    assert summary["batch_size"]["mean"] == pytest.approx(12 / 6)
 
 
 def test_shares_are_over_the_ranks_of_an_instance() -> None:

@@ -110,8 +110,57 @@ def test_what_makes_numbers_doubtful_is_said() -> None:
 
 
 def test_requests_that_did_not_complete_are_counted() -> None:
-    requests = {"offered": 9, "completed": 4, "rejected": 3, "cancelled": 0, "timed_out": 2}
-    assert "4 of 9 requests completed, 3 rejected, 2 timed out," in words_of(changes={"requests": requests})
+    requests = {"offered": 9, "completed": 3, "rejected": 3, "cancelled": 0, "timed_out": 2, "failed": 1}
+    assert "3 of 9 requests completed, 3 rejected, 2 timed out, 1 failed," in words_of(
+        changes={"requests": requests}
+    )
+
+
+def test_a_cut_is_said_above_the_latencies() -> None:
+    words = words_of(overrides=("workload.warmup=0.4", "workload.cooldown=0.25"))
+    assert (
+        "latencies, SLO and goodput are of 1 requests, without those that arrive in the first 800 ms and in "
+        "the last 500 ms latency mean"
+    ) in words
+    assert "without those" not in words_of()
+
+
+def batch_means(**changes: Any) -> dict[str, Any]:
+    """Means by 20 batches; `changes` of TTFT, whose interval is 90 to 110 ms."""
+    rate = {"value": 1000.0, "low": 980.0, "high": 1020.0, "effective_requests": None, "reason": None}
+    ttft = {"value": 0.1, "low": 0.09, "high": 0.11, "effective_requests": 500.0, "reason": None}
+    means = {"ttft_s": ttft | changes, "output_throughput_tok_s": rate, "slo_attainment": None}
+    part = {"reason": None, "batches": 20, "requests": 1800, "start_s": 2.0, "end_s": 200.0}
+    return {"batch_means": {**part, "means": means}}
+
+
+def test_the_means_of_one_run_carry_half_of_their_intervals() -> None:
+    assert (
+        "steady means TTFT 100 ms ±10.0 ms, 1,000 ±20.0 output tokens/s; ± is half of the 95% interval, by "
+        "20 batches of 90 requests, from 2.00 s to 200 s"
+    ) in words_of(batch_means())
+
+
+def test_intervals_that_cover_too_seldom_and_runs_that_are_too_short_are_named() -> None:
+    few = words_of(batch_means(effective_requests=42.0))
+    assert "the intervals of TTFT (42) cover too seldom" in few
+    none = dict.fromkeys(("value", "low", "high", "effective_requests"))
+    short = words_of(batch_means(**none, reason="the requests tell as much as 3"))
+    assert "the run is too short for TTFT" in short
+    assert "steady means 1,000 ±20.0" in short
+    assert "too short" not in words_of(batch_means(**none, reason="all batches are alike"))
+    assert "no interval from this run alone: the run is saturated" in words_of(
+        {"batch_means": {"reason": "the run is saturated", "batches": 20, "means": {}}}
+    )
+
+
+def test_wilson_s_interval_gives_way_to_that_of_batch_means() -> None:
+    share = {"value": 0.9, "low": 0.85, "high": 0.95, "effective_requests": 200.0, "reason": None}
+    changes = batch_means()
+    assert "(95% interval 0.0% to 56.1%; wanted 90.0%)" in words_of(changes)
+    changes["batch_means"]["means"]["slo_attainment"] = share
+    assert "SLO 90.0% ±5.0%" in words_of(changes)
+    assert "TPOT <= 50.0 ms (wanted 90.0%)" in words_of(changes)
 
 
 def test_colours_are_only_there_when_asked_for() -> None:

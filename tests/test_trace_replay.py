@@ -39,7 +39,7 @@ def test_a_trace_starts_at_zero(trace: Path) -> None:
     whole = replay(trace)
     assert whole.arrival_s.tolist() == [0, 1, 3, 4, 10]
     assert whole.prompt_tokens.tolist() == [1, 2, 3, 4, 5]
-    assert (whole.recorded, whole.source) == (True, str(trace))
+    assert (whole.may_reject, whole.source) == (True, f"{trace} (JSON lines)")
 
 
 def test_a_trace_is_cut_to_its_first_requests_and_to_a_duration(trace: Path) -> None:
@@ -57,7 +57,7 @@ def test_what_is_replayed_of_a_trace_gets_the_rate(
     """The mean rate is (requests - 1) / span, taken after workload.requests has cut the trace."""
     scaled = replay(trace, requests=requests, request_rate=2.0)
     assert scaled.arrival_s == pytest.approx(expected_s)
-    assert scaled.source == f"{trace}, rescaled to 2 requests/s"
+    assert scaled.source == f"{trace} (JSON lines), rescaled to 2 requests/s"
 
 
 def test_a_duration_counts_rescaled_seconds(trace: Path) -> None:

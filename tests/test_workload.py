@@ -80,7 +80,7 @@ def test_seeds_differ_and_one_seed_repeats() -> None:
 def test_synthetic_requests_share_nothing() -> None:
     made = synthetic(requests=3)
     assert (made.content_start.tolist(), made.content_ids.size) == ([0, 0, 0, 0], 0)
-    assert (made.class_names, made.recorded, made.warnings) == (("default",), False, ())
+    assert (made.class_names, made.may_reject, made.warnings) == (("default",), False, ())
     assert made.source == "poisson 8 requests/s, seed 0"
 
 

@@ -42,15 +42,14 @@ def requests(number: int, workload_class: Any = 0, class_names: tuple[str, ...] 
         class_names=class_names,
         session=np.arange(number),
         source="by hand",
-        recorded=False,
+        may_reject=False,
         warnings=(),
     )
 
 
 def luck_of(config: Config, workload: Workload) -> Luck:
     """The engine's Luck of a configuration."""
-    drafts = config.speculation.num_speculative_tokens or 0
-    return build_luck(config, profiles_of(config), workload, drafts)
+    return build_luck(config, [profiles_of(config)], workload)
 
 
 def accepted(luck: Luck, workload: Workload, drafts: int, tokens: int) -> Longs:
@@ -76,7 +75,7 @@ def _walk(luck: Luck, asked: Asked, rows: Any, counts: Longs, tokens: int) -> No
         outputs = 0
         while outputs < tokens:
             row.known_tokens = asked.requests[request].prompt_tokens + outputs
-            number = accept(luck, row, asked, request, drafts)
+            number = accept(luck, row, asked, 0, request, drafts)
             counts[request, number] += 1
             outputs += number + 1
 

@@ -43,9 +43,11 @@ _SMOOTH_P = 3.0  # of experts, and of attention with MLA: ../shared/hardware/REA
 class Kernels:
     """Times in seconds on one of the GPUs that share a model; counts may be arrays."""
 
-    def __init__(self, model: ModelConfig, hardware: HardwareConfig, parallel: Parallel) -> None:
+    def __init__(
+        self, model: ModelConfig, hardware: HardwareConfig, parallel: Parallel, **other: float
+    ) -> None:  # `other` values of assumptions
         self.model, self.hardware, self.parallel = model, hardware, parallel
-        self._assumed = {name: entry.value for name, entry in assumptions().parameters.items()}
+        self._assumed = {name: entry.value for name, entry in assumptions().parameters.items()} | other
         self._bytes_per_s = hardware.hbm_gb_per_s * 1e9
         self._heads = model.num_attention_heads // parallel.tensor_parallel_size
 

@@ -40,19 +40,25 @@ def directory_of(name_or_path: str, tensor_parallel_size: int) -> Path:
     raise UserError(rule, name_or_path, "cluster.bundle", f"Bundles: {existing}.")
 
 
-def directory_for(model: ModelConfig, hardware: HardwareConfig, parallel: Parallel) -> Path:
+def directory_for(
+    model: ModelConfig, hardware: HardwareConfig, parallel: Parallel, verify_attention: float | None = None
+) -> Path:
     """The roofline bundle of a model on a GPU: the shipped one of these facts, else a kept or a new one.
+
+    With a `verify_attention` in place of the assumed one it is never the shipped one.
 
     Raises:
         UserError: costs are missing (roofline.py), or nothing can be written.
     """
     name = roofline.bundle_name(model, hardware, parallel)
     shipped = bundles_dir() / name
-    if _is_bundle(shipped) and _has_facts(read(shipped), model, hardware):
+    is_assumed = verify_attention is None
+    if is_assumed and _is_bundle(shipped) and _has_facts(read(shipped), model, hardware):
         return shipped
-    kept = cache_home() / "bundles" / f"{name}-{_digest(model, hardware, parallel)}"
+    mark = "" if is_assumed else f"-verify{verify_attention:g}"
+    kept = cache_home() / "bundles" / f"{name}{mark}-{_digest(model, hardware, parallel)}"
     if not _is_bundle(kept):
-        _keep(roofline.build(model, hardware, parallel), kept)
+        _keep(roofline.build(model, hardware, parallel, verify_attention), kept)
     return kept
 
 

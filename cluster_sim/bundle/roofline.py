@@ -38,14 +38,17 @@ MAX_KV_TOKENS = 2**20
 _HOW = "cluster_sim/bundle/roofline.py from model, hardware and parameters above"
 
 
-def build(model: ModelConfig, hardware: HardwareConfig, parallel: Parallel) -> Bundle:
-    """The bundle of a model on one GPU type.
+def build(
+    model: ModelConfig, hardware: HardwareConfig, parallel: Parallel, verify_attention: float | None = None
+) -> Bundle:
+    """The bundle of a model on one GPU type; `verify_attention` stands in for the assumed one.
 
     Raises:
         UserError: heads that do not divide, or costs that the hardware lacks (all-reduce, fp8).
     """
     _check_divides(model, parallel)
-    kernels = Kernels(model, hardware, parallel)
+    other = {} if verify_attention is None else {"verify_attention": verify_attention}
+    kernels = Kernels(model, hardware, parallel, **other)
     drafters = drafters_of(model, parallel)
     grids = {**_target_tables(kernels), **draft_tables(hardware, drafters, sizes(MAX_TOKENS))}
     source = f"{_HOW}; fit: {hardware.source}"
@@ -57,7 +60,7 @@ def build(model: ModelConfig, hardware: HardwareConfig, parallel: Parallel) -> B
         tensor_parallel_size=parallel.tensor_parallel_size,
         model=facts_of(model),
         hardware=facts_of(hardware),
-        parameters=_parameters(model, hardware, parallel),
+        parameters=_parameters(model, hardware, parallel, verify_attention),
         drafters=drafter_parameters(model, hardware, drafters),
         tables={
             name: Table(axes, time_s, source, hardware.licence) for name, (axes, time_s) in grids.items()
@@ -165,8 +168,14 @@ def _decode_attention(kernels: Kernels) -> Grid:
     return {**axes, "kv_tokens": kv_tokens}, np.repeat(time_s, 2, axis=1)
 
 
-def _parameters(model: ModelConfig, hardware: HardwareConfig, parallel: Parallel) -> dict[str, Parameter]:
-    assumed = assumptions().parameters
+def _parameters(
+    model: ModelConfig, hardware: HardwareConfig, parallel: Parallel, verify_attention: float | None
+) -> dict[str, Parameter]:
+    assumed = dict(assumptions().parameters)
+    if verify_attention is not None:
+        assumed["verify_attention"] = replace(
+            assumed["verify_attention"], value=verify_attention, source="given in place of the assumption"
+        )
     parameters = {name: assumed[name] for name in assumed if name in PARAMETERS}
     largest_graph = "max_cudagraph_capture_tokens"
     largest = parameters[largest_graph]

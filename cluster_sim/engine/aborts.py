@@ -5,7 +5,7 @@ Applied before every schedule call and just before every update.
 
 import math
 
-from cluster_sim.engine import output, request_queue
+from cluster_sim.engine import metrics, output, request_queue
 from cluster_sim.engine.jit import rare
 from cluster_sim.engine.rules import Rules
 from cluster_sim.engine.state import World
@@ -19,12 +19,14 @@ def abort_due(world: World, rules: Rules, instance: int, now_s: float) -> None:
         request = world.running[instance, seat]
         if requests[request].abort_s <= now_s:
             output.abort(world, rules, instance, request)
+            metrics.timed_out(world.log, request)
         else:
             seat += 1
     waiting = world.queues[instance].head
     while waiting >= 0:
         if requests[waiting].abort_s <= now_s:
             output.abort(world, rules, instance, waiting)
+            metrics.timed_out(world.log, waiting)
             waiting = world.queues[instance].head  # the links have changed: start again
         else:
             waiting = request_queue.following(world.links, waiting)

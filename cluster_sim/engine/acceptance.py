@@ -1,10 +1,11 @@
 """How many drafts the target accepts: a prefix of those proposed, drawn from the text's own stream.
 
 Output token p of a request has one uniform number u(p), whatever proposes it and when. The draft at position
-i of a verification of k drafts, standing for output token p + i, is accepted if u(p + i) < conditional[class,
-level, k, i] and all before it were. So P(first i accepted) = m_i = c_1 * .. * c_i, and mean accepted = sum of
-m_i for any dependence between positions. The level says how easy the text is to draft: drawn once for the
-request, and once for each run of its output.
+i of a verification of k drafts, standing for output token p + i, is accepted if u(p + i) <
+conditional[profile, level, k, i] and all before it were. The profile is that of the request's class on its
+instance. So P(first i accepted) = m_i = c_1 * .. * c_i, and mean accepted = sum of m_i for any dependence
+between positions. The level says how easy the text is to draft: drawn once for the request, and once for each
+run of its output.
 """
 
 from cluster_sim.engine import streams
@@ -18,8 +19,13 @@ WALKED = int(LuckKind.walked)
 
 
 @rule
-def accept(luck: Luck, row: Progress, workload: Workload, request: int, drafts: int) -> int:
-    """Drafts accepted of `drafts` >= 1 proposed ones that follow the request's latest output token."""
+def accept(
+    luck: Luck, row: Progress, workload: Workload, first_profile: int, request: int, drafts: int
+) -> int:
+    """Drafts accepted of `drafts` >= 1 proposed ones that follow the request's latest output token.
+
+    `first_profile` is that of the instance's first class.
+    """
     if luck.kind == RECORDED:
         return min(luck.draws[luck.fates[request].draw_start + row.verifications], drafts)
     asked = workload.requests[request]
@@ -31,11 +37,11 @@ def accept(luck: Luck, row: Progress, workload: Workload, request: int, drafts: 
     level = 0
     if luck.request_levels * luck.run_levels > 1:
         level = ease(luck, request, outputs)
+    profile = first_profile + asked.workload_class
     accepted, goes_on = 0, 1
     for position in range(drafts):  # no early exit: a branch on luck costs more than the draws it saves
         goes_on &= int(
-            streams.uniform(key, outputs + position)
-            < luck.conditional[asked.workload_class, level, drafts, position]
+            streams.uniform(key, outputs + position) < luck.conditional[profile, level, drafts, position]
         )
         accepted += goes_on
     return accepted

@@ -22,7 +22,7 @@ from typing import NamedTuple
 import numpy as np
 
 from cluster_sim.engine.jit import rare, rule
-from cluster_sim.engine.state import Block, KvCache, Pool
+from cluster_sim.engine.kv_state import Block, KvCache, Pool
 from cluster_sim.engine.streams import mix
 from cluster_sim.engine.tables import Ints, Table
 

@@ -131,8 +131,10 @@ def launch(world: World, rules: Rules, first: int, ranks: int, slot: int, now_s:
         for rank in range(first, first + ranks):
             world.steps[rank, slot].end_s = now_s
         return
-    target_s = step_time.target_s(world, rules, first, ranks, slot)
-    lane.host_free_s = max(now_s, lane.host_free_s) + rules.step_time.host_s[first]
+    slowdown = rules.step_time.slowdown[first]
+    target_s = slowdown * step_time.target_s(world, rules, first, ranks, slot)
+    draft_s *= slowdown
+    lane.host_free_s = max(now_s, lane.host_free_s) + slowdown * rules.step_time.host_s[first]
     start_s = max(lane.host_free_s, lane.gpu_free_s)
     exposed_host_s = start_s - max(now_s, lane.gpu_free_s)
     lane.gpu_free_s = start_s + target_s + draft_s

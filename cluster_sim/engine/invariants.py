@@ -103,6 +103,9 @@ def requests_are_sound(world: World, rules: Rules) -> list[str]:
         live = np.isin(rows["status"], LIVE)
         if np.any(rows[name][live] < 0):
             found.append(f"{name} below zero: requests {np.flatnonzero(live & (rows[name] < 0))}")
+    at_router = rows["status"] == RequestStatus.held
+    if np.any(at_router & ((rows["blocks"] > 0) | (rows["in_flight_tokens"] > 0) | (log["chunks"] > 0))):
+        found.append(f"held at the router, and on an instance: requests {np.flatnonzero(at_router)}")
     if np.any(log["emitted_tokens"] > requests["max_tokens"]):
         found.append("more tokens emitted than max_tokens")
     if np.any(rows["known_tokens"] - requests["prompt_tokens"] != log["emitted_tokens"]):

@@ -24,6 +24,8 @@ class RequestStatus(IntEnum):
     finished_stopped = 4  # stop token
     finished_length_capped = 5  # max_tokens or max_model_len
     finished_aborted = 6
+    finished_error = 7  # its instance stopped, or none was up
+    held = 8  # at the router: no instance that may serve it takes requests
 
 
 class Outcome(IntEnum):
@@ -34,6 +36,7 @@ class Outcome(IntEnum):
     rejected = 2  # refused before the scheduler: it could never fit
     cancelled = 3
     timed_out = 4
+    failed = 5  # its instance stopped, and it was not sent again; or no instance was there
 
 
 class SchedulingPolicy(IntEnum):
@@ -56,6 +59,14 @@ class RouterPolicy(IntEnum):
     session_hash = 7
     prefix_aware = 8
     class_aware = 9
+
+
+class Part(IntEnum):
+    """Which part of the cluster a world simulates."""
+
+    whole = 0
+    router = 1  # its instances are in other worlds
+    instances = 2  # some of them; its router is in another world
 
 
 class Action(IntEnum):
@@ -82,6 +93,12 @@ class Purpose(IntEnum):
     output_tokens = 4
     ease = 5
     router = 6
+    bursts = 20
+    workload_class = 21
+    length_row = 22
+    prefix_group = 23
+    turns = 24
+    turn_gap = 25
 
 
 class Command(IntEnum):

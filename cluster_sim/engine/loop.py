@@ -3,7 +3,7 @@
 Order of what happens at the same time: ends of steps, then arrivals, then schedule calls; instances by
 number. The router acts in windows of its signal interval: at the start of one it takes a snapshot, then
 dispatches all of its arrivals, then the instances run through it, each by itself. Conserved: every dispatched
-request is in an inbox, waiting, running or ended.
+request is held, in an inbox, waiting, running or ended.
 """
 
 import math
@@ -12,19 +12,21 @@ from cluster_sim.engine import router
 from cluster_sim.engine.aborts import abort_due
 from cluster_sim.engine.engine_core import UPDATE, next_action_s, receive, schedule_next, update_oldest
 from cluster_sim.engine.jit import entry, rule
-from cluster_sim.engine.kinds import Status
+from cluster_sim.engine.kinds import Part, Status
 from cluster_sim.engine.rules import Rules
 from cluster_sim.engine.state import World
 
 DONE = int(Status.done)
 STUCK = int(Status.stuck)
+ROUTER = int(Part.router)
 
 
 @entry
 def run_until(world: World, rules: Rules, request: int, until_s: float) -> tuple[int, int]:
     """Simulate up to `until_s`, dispatching from `request` on; (next request to dispatch, Status).
 
-    Arrivals at `until_s` are not dispatched. Stopping at a multiple of the signal interval changes no result.
+    Arrivals at `until_s` are not dispatched. Stopping at a multiple of the signal interval changes no result;
+    stopping inside a window lets the router take a snapshot at the first arrival after the stop.
     """
     requests, routing = rules.workload.requests, rules.routing
     last = requests.shape[0]
@@ -40,13 +42,18 @@ def run_until(world: World, rules: Rules, request: int, until_s: float) -> tuple
         while request < last and requests[request].arrival_s < window_end_s:
             router.dispatch(world, rules, request)
             request += 1
-    return request, advance_all(world, rules, until_s)
+    status = advance_all(world, rules, until_s)
+    if router.is_elsewhere(routing):
+        router.look_ahead(world, rules, request)
+    return request, status
 
 
 @rule
 def advance_all(world: World, rules: Rules, until_s: float) -> int:
-    """Run every instance up to `until_s`."""
+    """Run every instance of this world up to `until_s`."""
     status = DONE
+    if rules.routing.part == ROUTER:
+        return status
     for instance in range(world.lanes.shape[0]):
         ranks = rules.lockstep[instance]
         if ranks > 0 and advance(world, rules, instance, ranks, until_s) != DONE:

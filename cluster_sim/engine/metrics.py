@@ -2,7 +2,9 @@
 
 Gaps between deliveries (vLLM's ITL: one gap per chunk, however many tokens it carries) go into a histogram
 whose bins are 0.5 % wide, since a run has tens of millions of them; everything else is exact. There is one
-for steps of decodes alone and one for mixed steps, which prefills make longer: ITL has two humps.
+for steps of decodes alone and one for mixed steps, which prefills make longer: ITL has two humps. What is
+tallied of an instance includes attempts that failed; the log of a request has its latest attempt, and of all
+of them its drafts, preemptions and lost tokens.
 """
 
 import math
@@ -10,10 +12,11 @@ from typing import NamedTuple
 
 import numpy as np
 
-from cluster_sim.engine.jit import rule
+from cluster_sim.engine.jit import rare, rule
 from cluster_sim.engine.kinds import Outcome
+from cluster_sim.engine.kv_state import KvCache
 from cluster_sim.engine.rules import Batching, Workload
-from cluster_sim.engine.state import Entry, KvCache, LogRow, Step, Tally
+from cluster_sim.engine.state import Entry, LogRow, Step, Tally
 from cluster_sim.engine.tables import Floats, Table
 
 SHORTEST_GAP_S = 1e-6
@@ -21,6 +24,8 @@ BIN_WIDTH = 0.005  # relative
 NUM_GAP_BINS = 4200  # up to 1e-6 s * exp(4200 * 0.005) = 1,319 s
 COMPLETED = int(Outcome.completed)
 CANCELLED = int(Outcome.cancelled)
+FAILED = int(Outcome.failed)
+TIMED_OUT = int(Outcome.timed_out)
 
 
 def gap_edges_s() -> Floats:
@@ -142,6 +147,40 @@ def completed(log: Table[LogRow], request: int) -> None:
 def aborted(log: Table[LogRow], request: int) -> None:
     """The client gave up."""
     log[request].outcome = CANCELLED
+
+
+@rare
+def attempt_failed(log: Table[LogRow], request: int) -> None:
+    """Its instance stopped: times, chunks and tokens will be those of the next attempt; these are lost."""
+    row = log[request]
+    row.lost_tokens += row.emitted_tokens
+    row.queued_s = math.nan
+    row.scheduled_s = math.nan
+    row.first_token_s = math.nan
+    row.last_token_s = math.nan
+    row.longest_gap_s = 0.0
+    row.instance = -1
+    row.emitted_tokens = 0
+    row.chunks = 0
+    row.cached_tokens = 0
+
+
+@rare
+def retried(log: Table[LogRow], request: int) -> None:
+    """The router has taken it back."""
+    log[request].retries += 1
+
+
+@rare
+def failed(log: Table[LogRow], request: int) -> None:
+    """The client has got an error."""
+    log[request].outcome = FAILED
+
+
+@rule
+def timed_out(log: Table[LogRow], request: int) -> None:
+    """The client had set itself a time, and it is over."""
+    log[request].outcome = TIMED_OUT
 
 
 @rule

@@ -24,6 +24,8 @@ LENGTH_CAPPED = int(RequestStatus.finished_length_capped)
 def update_from_output(world: World, rules: Rules, instance: int, slot: int, now_s: float) -> None:
     """Deliver the output of the step in `slot`, which ends now; then take its drafts (synchronous)."""
     entries, num_entries = world.entries[instance, slot], world.steps[instance, slot].num_entries
+    drafting = rules.drafting[instance]
+    first_profile = drafting.first_profile
     cache = cache_of(world.kv, instance)
     gap = metrics.ended(world.tally, entries, num_entries, instance)
     running_ended = False
@@ -38,7 +40,9 @@ def update_from_output(world: World, rules: Rules, instance: int, slot: int, now
         entry.accepted = 0
         entry.delivered = 0
         if drafts > 0 and not entry.is_padding:
-            entry.accepted = acceptance.accept(rules.luck, row, rules.workload, request, drafts)
+            entry.accepted = acceptance.accept(
+                rules.luck, row, rules.workload, first_profile, request, drafts
+            )
             row.verifications += 1
         status = row.status
         if status not in (RUNNING, PREEMPTED):
@@ -61,7 +65,7 @@ def update_from_output(world: World, rules: Rules, instance: int, slot: int, now
             metrics.completed(world.log, request)
     if running_ended:
         drop_ended(world, instance)
-    if rules.batching[instance].queue_depth == 1 and rules.drafting[instance].num_speculative_tokens > 0:
+    if rules.batching[instance].queue_depth == 1 and drafting.num_speculative_tokens > 0:
         take_drafts(world, rules, instance, slot)
 
 

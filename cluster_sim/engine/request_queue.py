@@ -112,6 +112,18 @@ def take_from_inbox(links: Table[Link], queue: Queue) -> int:
 
 
 @rare
+def clear(links: Table[Link], queue: Queue, requests: list[int]) -> None:
+    """Empty the queue and the inbox, of which `requests` come."""
+    for request in requests:
+        links[request].child = -1
+    queue.head = -1
+    queue.tail = -1
+    queue.length = 0
+    queue.inbox_head = -1
+    queue.inbox_tail = -1
+
+
+@rare
 def _push(links: Table[Link], queue: Queue, requests: Table[Request], request: int) -> None:
     links[request].child = -1
     links[request].next = -1

@@ -1,6 +1,10 @@
 """What the router knows and when: a snapshot at the start of a signal window, and its own dispatches since.
 
-An instance with data parallelism is one for the router; vLLM's own balancer then chooses the rank.
+An instance with data parallelism is one for the router; vLLM's own balancer then chooses the rank. A request
+that no instance may take, because those that the policy looks at are all down, is held (outage.py).
+
+Router and instances may be in different worlds (kinds.Part). Between two windows the shell then carries over
+what they say to each other: sent_to to the instances; finished, length, num_free and hits to the router.
 """
 
 import math
@@ -8,7 +12,7 @@ import math
 from cluster_sim.engine import kv_cache_manager, request_queue, routers
 from cluster_sim.engine.block_pool import cache_of
 from cluster_sim.engine.jit import rare, rule
-from cluster_sim.engine.kinds import RouterPolicy
+from cluster_sim.engine.kinds import Part, RequestStatus, RouterPolicy
 from cluster_sim.engine.rules import Routing, Rules
 from cluster_sim.engine.state import RouterMemory, World
 from cluster_sim.engine.tables import Longs, Table
@@ -18,6 +22,9 @@ WEIGHTED = int(RouterPolicy.weighted)
 VLLM_DP = int(RouterPolicy.vllm_dp)
 LEAST_KV = int(RouterPolicy.least_kv)
 PREFIX_AWARE = int(RouterPolicy.prefix_aware)
+WHOLE = int(Part.whole)
+INSTANCES = int(Part.instances)
+HELD = int(RequestStatus.held)
 WAITING_WEIGHT = 6.0
 FREELY_USED = 0.5  # share of KV up to which waiting costs no more than running
 PRECISION = 1000  # of a score that is no whole number
@@ -25,10 +32,18 @@ PRECISION = 1000  # of a score that is no whole number
 
 @rule
 def needs_signals(routing: Routing) -> bool:
-    """False: the policy looks at nothing but requests, so instances need not be watched."""
+    """False: the policy looks at nothing but requests, or is elsewhere: instances need not be watched."""
     policy = routing.policy
+    if is_elsewhere(routing):
+        return False
     is_blind = policy == BLIND[0] or policy == BLIND[1] or policy == BLIND[2] or policy == WEIGHTED
     return not is_blind or routing.ranks > 1
+
+
+@rule
+def is_elsewhere(routing: Routing) -> bool:
+    """The requests of this world are routed in another one."""
+    return routing.part == INSTANCES
 
 
 @rule
@@ -94,17 +109,25 @@ def balancer_score(row: RouterMemory, rules: Rules, rank: int) -> float:
 
 @rule
 def dispatch(world: World, rules: Rules, request: int) -> None:
-    """Send `request` to the instance that the policy chooses, unless it was refused."""
+    """Send `request` to the instance that the policy chooses; hold it if that is down, drop it if refused."""
+    routing, rank = rules.routing, world.sent_to[request]
+    if is_elsewhere(routing):
+        if rank >= 0:
+            request_queue.put_in_inbox(world.links, world.queues[rank], request)
+        return
     if rules.workload.requests[request].is_rejected:
         return
-    routing = rules.routing
-    if routing.policy == PREFIX_AWARE:
+    if routing.policy == PREFIX_AWARE and routing.part == WHOLE:
         look_for_prefix(world, rules, request)
     instance = routers.choose(world.scores, rules, world.hits, request)
+    if world.scores[instance] >= routers.DOWN:
+        world.progress[request].status = HELD
+        return
     rank = instance
     if routing.ranks > 1:
         rank = least_loaded_rank(world.memory, rules, instance * routing.ranks)
     remember(world.memory[rank], world.scores, rules, instance, rank, request)
+    world.sent_to[request] = rank
     request_queue.put_in_inbox(world.links, world.queues[rank], request)
 
 
@@ -129,6 +152,27 @@ def remember(row: RouterMemory, scores: Longs, rules: Rules, instance: int, rank
 
 
 @rare
+def take_out(scores: Longs, instance: int) -> None:
+    """The instance gets no more requests."""
+    scores[instance] = routers.DOWN
+
+
+@rare
+def take_in(world: World, rules: Rules, instance: int) -> None:
+    """The instance gets requests again; one that is weighted does not make up for those that it missed."""
+    score, least, ranks = 0, routers.DOWN, rules.routing.ranks
+    if rules.routing.policy == WEIGHTED:
+        for rank in range(instance * ranks, (instance + 1) * ranks):
+            score += world.memory[rank].dispatched
+        score *= int(PRECISION * PRECISION / rules.routing.weights[instance])
+        for other in range(world.scores.shape[0]):
+            least = min(least, world.scores[other])
+        if least < routers.DOWN:
+            score = max(score, least)
+    world.scores[instance] = score
+
+
+@rare
 def least_loaded_rank(memory: Table[RouterMemory], rules: Rules, first: int) -> int:
     """The rank that vLLM's internal balancer chooses; each scan starts one rank further."""
     ranks, dispatched = rules.routing.ranks, 0
@@ -146,13 +190,29 @@ def least_loaded_rank(memory: Table[RouterMemory], rules: Rules, first: int) -> 
 @rare
 def look_for_prefix(world: World, rules: Rules, request: int) -> None:
     """Prompt tokens of `request` in the prefix cache of each instance, as it was at the window's start."""
-    ranks = rules.routing.ranks
+    ranks, row = rules.routing.ranks, request % world.hits.shape[0]
     if rules.workload.requests[request].content_blocks == 0:
-        world.hits[:] = 0
+        world.hits[row, :] = 0
         return
     for instance in range(world.scores.shape[0]):
         most = 0
         for rank in range(instance * ranks, (instance + 1) * ranks):
             cache, batching = cache_of(world.kv, rank), rules.batching[rank]
             most = max(most, kv_cache_manager.shared_prefix(cache, rules.workload, batching, request))
-        world.hits[instance] = most
+        world.hits[row, instance] = most
+
+
+@rare
+def look_ahead(world: World, rules: Rules, request: int) -> None:
+    """Look for the prompts of the whole window that `request` opens, for a router that is elsewhere."""
+    requests, interval_s = rules.workload.requests, rules.routing.signal_interval_s
+    if rules.routing.policy != PREFIX_AWARE or request == requests.shape[0]:
+        return
+    start_s = window_start_s(interval_s, requests[request].arrival_s)
+    end_s = window_end_s(interval_s, start_s)
+    while request < requests.shape[0]:
+        arrival_s = requests[request].arrival_s
+        if arrival_s >= end_s and arrival_s > start_s:
+            return
+        look_for_prefix(world, rules, request)
+        request += 1

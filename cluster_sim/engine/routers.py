@@ -28,7 +28,7 @@ DOWN = 1 << 60
 
 @rule
 def choose(scores: Longs, rules: Rules, hits: Longs, request: int) -> int:
-    """The instance for `request`; `hits` are prompt tokens in each one's prefix cache (prefix_aware)."""
+    """The instance for `request`; `hits` as World.hits (prefix_aware)."""
     routing = rules.routing
     policy, instances = routing.policy, scores.shape[0]
     if policy == ROUND_ROBIN:
@@ -40,7 +40,7 @@ def choose(scores: Longs, rules: Rules, hits: Longs, request: int) -> int:
     elif policy == SESSION_HASH:
         found = next_up(scores, jump_hash(routing, rules.workload.requests[request].session, instances))
     elif policy == PREFIX_AWARE:
-        found = prefix_aware(scores, rules, hits, request)
+        found = prefix_aware(scores, rules, hits[request % hits.shape[0]], request)
     elif policy == CLASS_AWARE:
         found = class_aware(scores, rules, request)
     else:
@@ -127,13 +127,13 @@ def class_aware(scores: Longs, rules: Rules, request: int) -> int:
     workload_class = rules.workload.requests[request].workload_class
     start, end = routing.class_start[workload_class], routing.class_start[workload_class + 1]
     first = start + request % (end - start)
-    best, least = -1, DOWN
+    least = DOWN
+    for place in range(start, end):
+        least = min(least, scores[routing.class_instances[place]])
     for place in range(first, end):
-        instance = routing.class_instances[place]
-        if best < 0 or scores[instance] < least:
-            best, least = instance, scores[instance]
+        if scores[routing.class_instances[place]] == least:
+            return routing.class_instances[place]
     for place in range(start, first):
-        instance = routing.class_instances[place]
-        if scores[instance] < least:
-            best, least = instance, scores[instance]
-    return best
+        if scores[routing.class_instances[place]] == least:
+            return routing.class_instances[place]
+    return routing.class_instances[first]

@@ -11,7 +11,7 @@ class Request:
     """What a client asks for."""
 
     arrival_s: Float  # non-decreasing
-    abort_s: Float  # when the client gives up; inf: never
+    abort_s: Float  # when the client's time is over and it gives up; inf: never
     content_start: Int64  # into Workload.content_ids
     content_blocks: Int32  # its first so many full blocks have a content id
     prompt_tokens: Int32
@@ -50,7 +50,7 @@ class Luck(NamedTuple):
     request_levels: int  # equally likely levels of ease between requests
     run_levels: int  # and between the runs of a request's output
     run_tokens: int  # output tokens of a run
-    conditional: Floats  # [class, level, draft length, position] P(accepted | all before it accepted)
+    conditional: Floats  # [profile, level, draft length, position] P(accepted | all before it accepted)
     draws: Ints  # drafts the target would accept: recorded at each verification; walked at each output token
     proposals: Ints  # recorded: drafts proposed at a request's 1st, 2nd, .. proposal, cycled
 
@@ -84,6 +84,7 @@ class Drafting:
     """Speculation settings of one instance."""
 
     num_speculative_tokens: Int64  # 0: no speculation
+    first_profile: Int64  # into Luck.conditional: that of the first class on this instance
     slots_per_request: Int64  # extra input slots of the drafter
     is_dynamic: Flag  # a schedule by batch size: no padded admission
     may_skip: Flag  # the V2 runner skips drafting when no scheduled request can use it
@@ -94,6 +95,7 @@ class StepTime(NamedTuple):
 
     bundle_of: Longs  # [instance]
     host_s: Floats  # [instance] CPU time of a step
+    slowdown: Floats  # [instance] of all times of a step that is launched now; 1: none
     captured_tokens: Longs  # [bundle] largest size of a captured graph; 0: none
     dense_s: Floats  # [bundle, graph, tokens] 0: mixed batch; q: every request has q tokens; last: no graph
     experts_s: Floats  # [bundle, tokens of all ranks] in lockstep, no graph; otherwise part of dense_s
@@ -122,6 +124,7 @@ class Routing(NamedTuple):
     weights: Floats  # [instance] weighted
     class_start: Longs  # [class + 1] into class_instances
     class_instances: Longs  # class_aware: those that serve each class
+    part: int  # kinds.Part
 
 
 class Rules(NamedTuple):

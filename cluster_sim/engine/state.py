@@ -2,6 +2,7 @@
 
 from typing import NamedTuple
 
+from cluster_sim.engine.kv_state import KvCache
 from cluster_sim.engine.tables import Cube, Flag, Float, Grid, Int8, Int32, Int64, Ints, Longs, Table
 
 
@@ -9,19 +10,17 @@ class Progress:
     """vLLM's Request counters.
 
     Written by engine_core.py, scheduler.py, admission.py, preemption.py, after_schedule.py,
-    kv_cache_manager.py, output.py.
+    kv_cache_manager.py, output.py, router.py, outage.py.
 
         0         computed        known            known + drafts
         |============|--------------|- - - - - - - - - - -|
           KV exists      to compute    drafts to verify
-
-    Under async scheduling `placeholder` output tokens of steps in flight count as known.
     """
 
     known_tokens: Int32  # prompt and delivered output
     computed_tokens: Int32
     draft_tokens: Int32  # waiting to be verified
-    placeholder_tokens: Int32  # output expected from steps in flight
+    placeholder_tokens: Int32  # output expected from steps in flight under async scheduling; counts as known
     in_flight_tokens: Int32  # scheduled, output not processed yet
     stale_tokens: Int32  # in flight when the request was preempted
     blocks: Int32  # KV blocks held
@@ -53,7 +52,10 @@ class Queue:
 
 
 class Lane:
-    """One engine core. Written by engine_core.py, scheduler.py, admission.py, preemption.py, output.py."""
+    """One engine core.
+
+    Written by engine_core.py, scheduler.py, admission.py, preemption.py, output.py, outage.py.
+    """
 
     clock_s: Float  # end of the latest action
     gpu_free_s: Float  # end of the latest step
@@ -98,36 +100,6 @@ class Entry:
     samples: Flag  # the step reaches the end of what is known: it emits
 
 
-class Block:
-    """One block of KV memory. Written by block_pool.py, kv_cache_manager.py."""
-
-    key: Int64  # content id; private content: below NO_KEY; NO_KEY: not registered
-    place: Int64  # in the free ring; NOT_FREE: none
-    references: Int32  # requests that hold it
-    next_copy: Int32  # registered later under the same key; -1: none
-    is_mapped: Flag  # can be found through the slots
-
-
-class Pool:
-    """KV memory of one instance. Written by block_pool.py, kv_cache_manager.py."""
-
-    num_free: Int64  # conserved: num_free + blocks with a reference = num_gpu_blocks - 1
-    front: Int64  # places in the free ring: its first entry, and behind its last
-    back: Int64
-    num_free_rows: Int64
-
-
-class KvCache(NamedTuple):
-    """Blocks of KV memory. Written by block_pool.py, kv_cache_manager.py."""
-
-    pools: Table[Pool]  # [instance] without prefix caching the only part that is kept
-    blocks: Grid[Block]  # [instance, block]
-    free_ring: Ints  # [instance, place modulo length] block numbers
-    slots: Ints  # [instance, slot] open addressing: first registered block of a key; -1: empty
-    block_table: Ints  # [instance, row, index] blocks of a request
-    free_rows: Ints  # [instance, row] stack
-
-
 class RouterMemory:
     """What the router knows of one instance. Written by router.py."""
 
@@ -152,6 +124,8 @@ class LogRow:
     accepted_tokens: Int32  # as vLLM counts: those past the end of the request included
     preemptions: Int32
     cached_tokens: Int32  # prefix-cache hit at first admission
+    retries: Int32  # times that its instance stopped and the router took it back
+    lost_tokens: Int32  # output delivered by attempts that failed
     outcome: Int8  # kinds.Outcome
 
 
@@ -195,6 +169,7 @@ class World(NamedTuple):
     kv: KvCache
     memory: Table[RouterMemory]  # [instance]
     scores: Longs  # [instance, its ranks as one] what routers.py compares
-    hits: Longs  # [instance, its ranks as one] tokens of the latest prompt in the prefix cache
+    hits: Longs  # [request modulo rows, instance, its ranks as one] tokens of the prompt in its prefix cache
+    sent_to: Ints  # [request] the engine core that the router chose; -1: none, or none of this world
     log: Table[LogRow]  # [request]
     tally: Tally

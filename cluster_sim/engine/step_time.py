@@ -8,7 +8,8 @@ K = 0 pays the first pass.
 
 Several prefills of one step are looked up by their work: chunk = sum of c, history = sum of c (h + c/2) /
 chunk - chunk/2, which is below 0 when they are short. Axes are clamped below their first point (history goes
-on, but no prefill takes less than the first point of all) and extended linearly past their last.
+on, but no prefill takes less than the first point of all) and extended linearly past their last. An axis that
+repeats its first point, to be as long as that of another bundle, gives what it gives without.
 
 Decodes of uneven KV, without a prefill beside them, cost more where the kernel gives each to one block:
 `decode_skew` of the way from their mean KV to their longest.
@@ -82,10 +83,7 @@ def prefill_attention_s(times: StepTime, bundle: int, batch: Batch) -> float:
     """Attention of all prefill chunks of the step."""
     chunk, table = float(batch.prefill_tokens), times.prefill_attention_s[bundle]
     history = batch.prefill_work / chunk - 0.5 * chunk
-    axis = times.prefill_history_tokens[bundle]
-    at_history = locate(axis, history)
-    if history < axis[0]:
-        at_history = Place(0, (history - axis[0]) / (axis[1] - axis[0]))
+    at_history = along(times.prefill_history_tokens[bundle], history)
     at_chunk = locate(times.prefill_chunk_tokens[bundle], chunk)
     return max(table[0, 0], bilinear(table, at_chunk, at_history))
 
@@ -118,13 +116,19 @@ def even_decodes_s(times: StepTime, bundle: int, batch: Batch, kv_tokens: float)
 
 @rule
 def locate(axis: Floats, value: float) -> Place:
-    """Where `value` lies on a strictly increasing axis of at least two points, by bisection."""
-    low, high = 0, axis.shape[0] - 1
+    """Where `value` lies on an axis: at its first point, or beyond."""
     if value <= axis[0]:
         return Place(0, 0.0)
+    return along(axis, value)
+
+
+@rule
+def along(axis: Floats, value: float) -> Place:
+    """Where `value` lies on an axis that goes on at both ends, by bisection; its last two points differ."""
+    low, high, reached = 0, axis.shape[0] - 1, max(value, axis[0])
     while high - low > 1:
         middle = (low + high) // 2
-        if axis[middle] <= value:
+        if axis[middle] <= reached:
             low = middle
         else:
             high = middle

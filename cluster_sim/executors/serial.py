@@ -1,5 +1,6 @@
 """All work in this process, piece by piece."""
 
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from typing import TypeVar
 
@@ -12,4 +13,6 @@ class Serial:
 
     def run(self, work: Callable[[T], R], items: Sequence[T]) -> Iterator[R]:
         """What `work` returns for each of `items`, in their order."""
-        return map(work, items)
+        queue = items if isinstance(items, deque) else deque(items)
+        while queue:
+            yield work(queue.popleft())

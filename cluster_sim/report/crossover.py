@@ -9,9 +9,9 @@ from rich.table import Table
 from rich.text import Text
 
 from cluster_sim.comparison import RATE_AXIS
-from cluster_sim.flips import MOST_SEEDS
-from cluster_sim.report.optimum import flip_sentences
+from cluster_sim.report.optimum import FLIPS_TITLE, flip_sentences
 from cluster_sim.report.words import figures, seconds
+from cluster_sim.saturation import MOST_SEEDS
 
 MARKS = {"win": "+", "loss": "-", "tie": "=", "unknown": "?"}
 STYLES = {"win": "green", "loss": "red", "tie": "", "unknown": "yellow"}
@@ -37,7 +37,7 @@ def sweep_view(comparison: Mapping[str, Any], baseline: str, width: int) -> Rend
     sentences = [Text(sentence, style="bold") for sentence in crossover_sentences(comparison, baseline)]
     flips = [Text(sentence) for sentence in flip_sentences(comparison.get("flips", {}), baseline)]
     if flips:
-        flips.insert(0, Text("batch size at which drafting stops to pay, per token:", style="bold"))
+        flips.insert(0, Text(FLIPS_TITLE, style="bold"))
     return Group(*tables, Text(LEGEND, style="dim"), Text(""), *sentences, *flips)
 
 

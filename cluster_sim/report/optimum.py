@@ -7,6 +7,7 @@ from cluster_sim.report.words import figures
 
 MOST_RUNS = 3  # of batch sizes at which drafting pays, and
 MOST_RANGES = 6  # of a schedule that are listed one by one
+FLIPS_TITLE = "batch size at which drafting stops to pay, in output tokens of a busy second:"
 
 
 def tables_words(optimum: Mapping[str, Any]) -> str:
@@ -16,7 +17,7 @@ def tables_words(optimum: Mapping[str, Any]) -> str:
     words = f"decodes alone, at {figures(optimum['kv_tokens'])} tokens of context: {own} "
     words += where_it_pays(optimum["pays_at"], lengths[-1][1])
     if optimum["pays_with_prefills_at"] != optimum["pays_at"]:
-        loaded = where_it_pays(optimum["pays_with_prefills_at"], lengths[-1][1])
+        loaded = where_it_pays(optimum["pays_with_prefills_at"], optimum["largest_with_prefills"])
         words += f", with the workload's prefills beside them it {loaded}"
     if schedule != lengths:
         words += f"; best K by batch: {_ranges(schedule)}"
@@ -45,7 +46,7 @@ def _ranges(schedule: Sequence[Sequence[int]]) -> str:
 
 
 def flip_sentences(flips: Mapping[str, Sequence[Mapping[str, Any]]], baseline: str) -> Iterator[str]:
-    """For every arm: the batch size at which it stops to be faster per token, measured and by the tables."""
+    """For every arm: the batch size from which on it serves less than the baseline, and by the tables."""
     for arm, groups in flips.items():
         for group in groups:
             where = "".join(f", {name}={value}" for name, value in group["axes"].items())
@@ -55,12 +56,21 @@ def flip_sentences(flips: Mapping[str, Sequence[Mapping[str, Any]]], baseline: s
 def _measured(group: Mapping[str, Any], baseline: str) -> str:
     measured = group["measured_batch_size"]
     if measured is not None:
-        return f"as fast as {baseline} at a mean batch of {figures(measured)}"
+        return f"as much as {baseline} at a mean batch of {figures(measured)}{_bounds(group)}"
     if group["pays_at_largest"] is None:
         return "no batch size was measured"
     low, high = (figures(size) for size in group["measured_range"])
-    kind = "faster" if group["pays_at_largest"] else "slower"
-    return f"{kind} per token than {baseline} at every mean batch measured ({low} to {high})"
+    kind = "more" if group["pays_at_largest"] else "less"
+    return f"{kind} than {baseline} at every mean batch measured ({low} to {high})"
+
+
+def _bounds(group: Mapping[str, Any]) -> str:
+    """The interval over seeds, or why there is none."""
+    if group["measured_interval"]:
+        low, high = (figures(bound) for bound in group["measured_interval"])
+        return f" [{low}, {high}]"
+    some, seeds = group["seeds_that_flip"]
+    return "" if some == seeds else f" (in {some} of {seeds} seeds)"
 
 
 def _by_tables(group: Mapping[str, Any]) -> str:

@@ -8,8 +8,12 @@ from rich.console import Console, Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from cluster_sim.config import Method, SloConfig
-from cluster_sim.engine_defaults import resolve_speculation
+from cluster_sim.config import LimitsConfig, SloConfig
+from cluster_sim.fault_report import words_of as fault_words
+from cluster_sim.instances import kinds_of
+from cluster_sim.report.classes import classes_table
+from cluster_sim.report.intervals import measured_lines, steady_words, wilson_words
+from cluster_sim.report.kinds import cluster_words, kinds_table
 from cluster_sim.report.optimum import tables_words
 from cluster_sim.report.words import GIB, figures, percent, seconds, slo_limits
 from cluster_sim.results import Run
@@ -40,28 +44,26 @@ def header_of(run: Run) -> str:
 
 def cluster_of(run: Run) -> str:
     """The model, what serves it, and how it drafts."""
-    config = run.config
-    ranks = config.cluster.data_parallel_size
-    gpus = config.cluster.tensor_parallel_size * ranks
-    instance = config.hardware.name if gpus == 1 else f"{gpus} x {config.hardware.name}"
-    instance += f" in {ranks} ranks" if ranks > 1 else ""
-    drafter = "no speculation"
-    if config.speculation.method is not Method.none:
-        speculation = resolve_speculation(config.speculation, config.cluster, config.engine)
-        by_size = speculation.num_speculative_tokens_per_batch_size
-        length = f"K={config.speculation.num_speculative_tokens}"
-        drafter = f"{config.speculation.method.name} {length if by_size is None else 'with a schedule'}"
-    instances = f"{config.cluster.instances} instance{'s' * (config.cluster.instances != 1)}"
-    return f"{config.model.name}, {instances} of {instance}, {drafter}"
+    number = len(run.config.cluster.faults or ())
+    faults = f", {number} fault{'s' * (number > 1)}" if number else ""
+    return cluster_words(run.config.model.name, kinds_of(run.config)) + faults
 
 
-def run_view(summary: Mapping[str, Any], header: str, slo: SloConfig) -> RenderableType:
-    """The summary of one simulation, to be read in ten seconds."""
+def run_view(
+    summary: Mapping[str, Any],
+    header: str,
+    slo: SloConfig,
+    own_limits: Mapping[str, LimitsConfig] | None = None,
+) -> RenderableType:
+    """The summary of one simulation, to be read in ten seconds; `own_limits`: those of some classes."""
     return Group(
         Text(header, style="bold"),
         Text(_outcome(summary)),
+        *[Text(line) for line in measured_lines(summary)],
         _latency_table(summary),
-        _facts(dict(_fact_lines(summary, slo))),
+        *([kinds_table(summary["by_instance_kind"])] if "by_instance_kind" in summary else []),
+        *([classes_table(summary["classes"])] if "classes" in summary else []),
+        _facts(dict(_fact_lines(summary, slo, own_limits or {}))),
         *[Text(f"warning: {line}", style="yellow") for line in _warnings(summary)],
     )
 
@@ -69,7 +71,7 @@ def run_view(summary: Mapping[str, Any], header: str, slo: SloConfig) -> Rendera
 def _outcome(summary: Mapping[str, Any]) -> str:
     requests = summary["requests"]
     words = [f"{requests['completed']:,} of {requests['offered']:,} requests completed"]
-    for name in ("rejected", "cancelled", "timed_out"):
+    for name in ("rejected", "cancelled", "timed_out", "failed"):
         if requests[name]:
             words.append(f"{requests[name]:,} {name.replace('_', ' ')}")
     return f"{', '.join(words)}, in {seconds(summary['simulated_s'])} of simulated time"
@@ -94,27 +96,31 @@ def _facts(lines: Mapping[str, str]) -> Table:
     return table
 
 
-def _fact_lines(summary: Mapping[str, Any], slo: SloConfig) -> Iterator[tuple[str, str]]:
+def _fact_lines(
+    summary: Mapping[str, Any], slo: SloConfig, own_limits: Mapping[str, LimitsConfig]
+) -> Iterator[tuple[str, str]]:
     yield (
         "throughput",
         f"{figures(summary['output_throughput_tok_s'])} output tokens/s, "
         f"{figures(summary['request_throughput_rps'])} requests/s",
     )
+    if summary.get("batch_means"):
+        yield "steady means", steady_words(summary["batch_means"])
     if summary["slo_attainment"] is not None:
-        low, high = summary["slo_attainment_interval"]
         is_met = summary["slo_attainment"] >= slo.attainment
         yield (
             "SLO",
             f"{'met' if is_met else 'MISSED'}: {percent(summary['slo_attainment'])} of the requests within "
-            f"{slo_limits(slo)} (95% interval {percent(low)} to {percent(high)}; wanted "
-            f"{percent(slo.attainment)}), {figures(summary['slo_goodput_rps'])} good requests/s",
+            f"{_limits(slo, own_limits)} ({wilson_words(summary)}wanted {percent(slo.attainment)}), "
+            f"{figures(summary['slo_goodput_rps'])} good requests/s",
         )
     yield "speculation", _speculation(summary)
     if summary["acceptance_length"] is not None:
         yield "acceptance", summary["acceptance_source"]
         yield "chunks", _chunks(summary)
-    if summary.get("optimum"):
-        yield "tables", tables_words(summary["optimum"])
+    for words, part in _of_one_instance(summary):
+        if part.get("optimum"):
+            yield f"tables{words}", tables_words(part["optimum"])
     shares = summary["time_share"]
     yield (
         "time",
@@ -133,7 +139,24 @@ def _fact_lines(summary: Mapping[str, Any], slo: SloConfig) -> Iterator[tuple[st
         f"{percent(usage['mean'])} used (at most {percent(usage['max'])}), "
         f"{summary['preemptions']:,} preemptions",
     )
-    yield "GPU memory", _memory(summary["memory_bytes"])
+    for words, part in _of_one_instance(summary):
+        yield f"GPU memory{words}", _memory(part["memory_bytes"])
+    if summary["faults"]:
+        yield "faults", _faults(summary)
+
+
+def _of_one_instance(summary: Mapping[str, Any]) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    """What is said of each kind of instance, and which these are; of all at once where they are alike."""
+    if "by_instance_kind" not in summary:
+        yield "", summary
+    for name, part in summary.get("by_instance_kind", {}).items():
+        yield f" of {name}", part
+
+
+def _limits(slo: SloConfig, own_limits: Mapping[str, LimitsConfig]) -> str:
+    """What the requests must meet: the limits of all, and those of some classes instead."""
+    own = [f"{name}: {slo_limits(limits)}" for name, limits in own_limits.items()]
+    return "; ".join([slo_limits(slo) or "no limit", *own])
 
 
 def _speculation(summary: Mapping[str, Any]) -> str:
@@ -169,6 +192,11 @@ def _chunks(summary: Mapping[str, Any]) -> str:
         f"{words}; ITL p50 {seconds(kinds['decode_only']['p50'])}, and {seconds(kinds['mixed']['p50'])} "
         f"where the step has a prefill ({percent(kinds['mixed']['step_share'])} of the steps)"
     )
+
+
+def _faults(summary: Mapping[str, Any]) -> str:
+    happened = [fault_words(row) for row in summary["faults"] if row["came_true"]]
+    return "; ".join([*happened, f"{summary['retries']:,} retries"])
 
 
 def _memory(memory_bytes: Mapping[str, int]) -> str:

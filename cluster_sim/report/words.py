@@ -1,6 +1,6 @@
 """Numbers as people read them: three figures, and the unit that suits."""
 
-from cluster_sim.config import SloConfig
+from cluster_sim.config import LimitsConfig, SloConfig
 
 NOTHING = "-"
 GIB = 2**30
@@ -32,7 +32,7 @@ def percent(share: float | None) -> str:
     return NOTHING if share is None else f"{100 * share:.1f}%"
 
 
-def slo_limits(slo: SloConfig) -> str:
+def slo_limits(slo: SloConfig | LimitsConfig) -> str:
     """What a request must meet."""
     limits = (("TTFT", slo.ttft_s), ("TPOT", slo.tpot_s), ("E2E", slo.e2el_s))
     return ", ".join(f"{name} <= {seconds(limit_s)}" for name, limit_s in limits if limit_s is not None)

@@ -1,17 +1,29 @@
-"""Recorded requests: trace files -> columns. A file's first line tells its format; a module per format.
+"""Recorded requests: trace files -> columns. A file's content tells its format; a module per format.
 
-Nothing is guessed: a line that breaks a rule, a request without prompt or output tokens, and a blank line
-before the end stop the reading with the line's number. Requests out of order in time are sorted, ties as in
-the file, with a warning.
+Nothing is guessed: a line that breaks a rule and a blank line before the end stop the reading with the line's
+number. Requests that nothing can serve, without prompt or output tokens, are left out and counted in a
+warning; this tool's own format refuses them. Requests out of order in time are sorted, ties as in the file,
+with a warning. Those too long for a model are kept: the engine counts them as rejected.
 """
 
+from collections.abc import Callable, Sequence, Set
 from pathlib import Path
 
-from cluster_sim.traces import azure, json_lines
-from cluster_sim.traces.rows import BLOCK_TOKENS, TraceRows, sort_by_arrival
-from cluster_sim.traces.text import load
+from cluster_sim.traces import aiperf, azure, burstgpt, guidellm, json_lines, mooncake
+from cluster_sim.traces.csv_columns import header_of
+from cluster_sim.traces.json_columns import first_object
+from cluster_sim.traces.rows import BLOCK_TOKENS, TraceRows, leave_out, sort_by_arrival
+from cluster_sim.traces.text import TraceText, load
 
 __all__ = ["BLOCK_TOKENS", "TraceRows", "read_trace"]
+
+Parser = Callable[[TraceText], TraceRows]
+KNOWN = (
+    "Known: CSV with TIMESTAMP,ContextTokens,GeneratedTokens (Azure) or Timestamp,Request tokens,Response "
+    "tokens (BurstGPT); JSON lines with timestamp, input_length, output_length (Mooncake, vLLM timed_trace), "
+    "metadata, metrics (aiperf) or arrival_s, prompt_tokens, output_tokens (this tool's); guidellm's report."
+)
+HEAD_BYTES = 65536  # in which a report over many lines names its benchmarks
 
 
 def read_trace(path: Path) -> TraceRows:
@@ -21,11 +33,36 @@ def read_trace(path: Path) -> TraceRows:
         UserError: the file cannot be read, is in no known format, holds no request, or a line breaks a rule.
     """
     text = load(path)
-    first = text.content.partition("\n")[0].strip()
-    if first == azure.HEADER:
-        return sort_by_arrival(azure.parse(text), path)
-    if first.startswith("{"):
-        return sort_by_arrival(json_lines.parse(text), path)
-    rule = f"a trace must begin with the header {azure.HEADER} or with a JSON object"
-    remedy = f"Write one JSON object per line with {', '.join(json_lines.REQUIRED_KEYS)}."
-    text.refuse(rule, repr(first), 1, remedy)
+    return sort_by_arrival(leave_out(_parser(text)(text), path), path)
+
+
+def _parser(text: TraceText) -> Parser:
+    """The reader of the format that the first line tells."""
+    if not text.first_line.startswith("{"):
+        return _by_names(
+            text, set(header_of(text)), ((azure.COLUMNS, azure.parse), (burstgpt.COLUMNS, burstgpt.parse))
+        )
+    request = first_object(text)
+    if request is None:
+        is_report = b'"benchmarks"' in text.data[:HEAD_BYTES]
+        return guidellm.parse if is_report else json_lines.parse
+    if request.keys() & set(json_lines.KEYS):
+        return json_lines.parse
+    known = (
+        ((guidellm.KEY,), guidellm.parse),
+        (mooncake.REQUIRED_KEYS, mooncake.parse),
+        (aiperf.KEYS, aiperf.parse),
+    )
+    return _by_names(text, request.keys(), known)
+
+
+def _by_names(text: TraceText, names: Set[str], known: Sequence[tuple[Sequence[str], Parser]]) -> Parser:
+    """The first of the readers all of whose names are there.
+
+    Raises:
+        UserError: there is none.
+    """
+    for needed, parse in known:
+        if names >= set(needed):
+            return parse
+    text.refuse("a trace must be in a known format", repr(text.first_line), 1, KNOWN)

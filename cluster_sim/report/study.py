@@ -1,0 +1,155 @@
+"""A study on the terminal: the recommendation in a sentence, the arms beside it, and how far it stands."""
+
+from collections.abc import Iterator, Mapping
+from itertools import zip_longest
+from typing import Any
+
+from rich import box
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from cluster_sim.comparison import RATE_AXIS
+from cluster_sim.report.words import NOTHING, figures, percent, seconds
+
+MARKS = {"better": "+", "worse": "-", "tie": "="}
+STYLES = {"better": "green", "worse": "red", "tie": ""}
+LIMITS = {
+    "attainment": "attainment",
+    "ttft_p99_s": "p99 TTFT",
+    "tpot_p99_s": "p99 TPOT",
+    "saturated": "saturation: more came than was served",
+}
+WIDE = 110  # columns from which values of each load are shown
+LEGEND = (
+    "under fresh seeds: value, mean difference from the best with its 95% interval, "
+    "= tie (the interval holds 0, or less than 1%), - worse; * misses a constraint"
+)
+
+
+def study_view(summary: Mapping[str, Any], width: int) -> RenderableType:
+    """The summary.json of a study, to be read in ten seconds."""
+    parts: list[RenderableType] = [
+        Text(summary["question"], style="bold"),
+        Text(" ".join(_asked(summary))),
+        _arms(summary, width),
+        Text(LEGEND, style="dim"),
+        Text(""),
+        *[Text(sentence, style="bold") for sentence in answer(summary)],
+        *[Text(line) for line in _stands(summary)],
+    ]
+    return Group(*parts)
+
+
+def answer(summary: Mapping[str, Any]) -> Iterator[str]:
+    """What to do."""
+    verdict = summary["verdict"]
+    if not verdict["is_feasible"]:
+        yield _infeasible(summary)
+        return
+    champion, recommended = verdict["champion"], verdict["recommended"]
+    if verdict["is_tie"]:
+        yield (
+            f"Recommended: {recommended}. The best of the search, {champion}, is no better than it by more "
+            "than chance or 1%: a TIE, and the simpler one goes first."
+        )
+    else:
+        yield (
+            f"Recommended: {recommended}. Every simpler arm is worse by more than chance and 1%, "
+            "over all loads or under one of them."
+        )
+    if verdict["was_overtaken"]:
+        yield "The best of the search was not the best under fresh seeds: it owed something to luck."
+
+
+def _asked(summary: Mapping[str, Any]) -> Iterator[str]:
+    search = summary["search"]
+    loads = ", ".join(_load(load) for load in summary["loads"])
+    what = summary["objective"].replace("slo", "SLO").replace("tpot", "TPOT").replace("_", " ")
+    yield f"{what} in {summary['unit']}, {summary['over_loads']} over {loads};"
+    for name, limit in summary["constraints"].items():
+        words = f"at least {percent(limit)}" if name == "attainment" else f"at most {seconds(limit)}"
+        yield f"{LIMITS[name]} {words};"
+    yield f"{search['trials']} trials, {search['stopped_early']} of them stopped early."
+
+
+def _load(load: Mapping[str, Any]) -> str:
+    if list(load) == [RATE_AXIS]:
+        return f"{load[RATE_AXIS]:g} requests/s"
+    return " and ".join(f"{axis}={value}" for axis, value in load.items())
+
+
+def _arms(summary: Mapping[str, Any], width: int) -> Table:
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    table.add_column("arm", overflow="fold", min_width=24)
+    table.add_column("value", justify="right", no_wrap=True)
+    table.add_column("difference", justify="right", no_wrap=True)
+    loads = summary["loads"] if width >= WIDE and summary["contenders"][0]["by_load"] else []
+    for load in loads:
+        table.add_column(_load(load), justify="right")
+    for one in summary["contenders"]:
+        is_chosen = one["arm"] == summary["verdict"]["recommended"]
+        arm = Text(one["arm"], style="bold" if is_chosen else "")
+        arm.append("  <- recommended" if is_chosen else "")
+        by_load = [_number(summary, value) for value in one["by_load"]] if loads else []
+        marks = one["vs_champion"]["by_load"] if one["vs_champion"] else []
+        cells = [
+            Text(f"{value} {MARKS[mark]}", style=STYLES[mark])
+            for value, mark in zip_longest(by_load, marks[: len(by_load)], fillvalue="tie")
+        ]
+        table.add_row(arm, _value(summary, one), _difference(summary, one), *cells)
+    return table
+
+
+def _value(summary: Mapping[str, Any], one: Mapping[str, Any]) -> str:
+    value = one["value"] and one["value"]["value"]
+    return _number(summary, value) + (" " if one["is_feasible"] else "*")
+
+
+def _difference(summary: Mapping[str, Any], one: Mapping[str, Any]) -> Text:
+    against = one["vs_champion"]
+    if against is None or one["arm"] == summary["verdict"]["champion"]:
+        return Text("best  " if against else NOTHING)
+    low, high = against["low"], against["high"]
+    words = "" if low is None else f" [{_signed(summary, low)}, {_signed(summary, high)}]"
+    mark = against["verdict"]
+    return Text(f"{_signed(summary, against['difference'])}{words} {MARKS[mark]}", style=STYLES[mark])
+
+
+def _number(summary: Mapping[str, Any], value: float | None) -> str:
+    return seconds(value) if summary["objective"] == "tpot" else figures(value)
+
+
+def _signed(summary: Mapping[str, Any], value: float | None) -> str:
+    if value is None:
+        return NOTHING
+    return ("+" if value >= 0.0 else "-") + _number(summary, abs(value))
+
+
+def _stands(summary: Mapping[str, Any]) -> Iterator[str]:
+    """How far the recommendation stands."""
+    held = [one["variation"] for one in summary["sensitivity"] if one.get("stands")]
+    if held:
+        yield f"It stands with {', '.join(held)}."
+    for one in summary["sensitivity"]:
+        if "why_not" in one:
+            yield f"Not varied: {one['variation']} ({one['why_not']})."
+        elif not one["is_feasible"]:
+            other = f"; {one['better']} meets it" if one["better"] else ", and neither does any other arm"
+            yield f"It FALLS with {one['variation']}: it misses a constraint{other}."
+        elif not one["stands"]:
+            ours, theirs = (one["values"][one[key]] for key in ("recommended", "better"))
+            yield (
+                f"It FALLS with {one['variation']}: {one['better']} is better "
+                f"({_number(summary, theirs)} against {_number(summary, ours)})."
+            )
+
+
+def _infeasible(summary: Mapping[str, Any]) -> str:
+    miss = summary["verdict"]["nearest_miss"]
+    words = LIMITS[miss["constraint"]]
+    excess = "without any value" if miss["excess"] is None else f"by {percent(miss['excess'])}"
+    return (
+        f"INFEASIBLE: no arm meets the constraints at every load. The nearest, {miss['arm']}, misses one "
+        f"{excess} ({words}). Relax it, lower the load, or add instances."
+    )

@@ -1,0 +1,33 @@
+"""Blocks of known content, numbered so that equal numbers mean equal content from the request's start.
+
+Other tools' ids may stand for a block's own content alone (vLLM's timed_trace) or for all up to its end
+(Mooncake); numbering whole chains is right for both.
+"""
+
+import numpy as np
+
+from cluster_sim.traces.rows import Longs
+
+MOST_PAIRS = 2**63 - 1  # of a chain and an id: each must have a number of its own
+
+
+def chained(start: Longs, ids: Longs) -> Longs:
+    """A number for every entry of `ids`: the same where this and all ids before it in its request agree.
+
+    `start` [request + 1] says where the ids of each request begin.
+    """
+    ranks, distinct, made = ids, int(ids.max(initial=-1)) + 1, 0
+    if distinct * len(ids) > MOST_PAIRS:
+        values, ranks = np.unique(ids, return_inverse=True)
+        distinct = len(values)
+    lengths = np.diff(start)
+    alive = np.flatnonzero(lengths > 0)
+    chain = np.zeros(len(lengths), np.int64)  # [request] the number of its last block so far
+    numbers = np.empty(len(ids), np.int64)
+    for depth in range(int(lengths.max(initial=0))):
+        alive = alive[lengths[alive] > depth]
+        entries = start[alive] + depth
+        pairs, place = np.unique(chain[alive] * distinct + ranks[entries], return_inverse=True)
+        chain[alive] = numbers[entries] = made + place
+        made += len(pairs)
+    return numbers
