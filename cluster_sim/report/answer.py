@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from cluster_sim.comparison import SMALLEST_EFFECT
-from cluster_sim.flips import MOST_SEEDS
 from cluster_sim.report.stored import Stored, Tree
 from cluster_sim.report.words import figures, percent, seconds
+from cluster_sim.saturation import MOST_SEEDS
 
 NEVER_WORSE = ("output_throughput_tok_s", "slo_goodput_rps")
 

@@ -2,9 +2,9 @@
 
 from collections.abc import Callable, Iterator, Sequence
 
-from cluster_sim.flips import MOST_SEEDS
 from cluster_sim.report.answer import recommended
 from cluster_sim.report.stored import Stored, Tree
+from cluster_sim.saturation import MOST_SEEDS
 
 FEWEST_FOR_P99 = 1000  # ten requests beyond it
 

@@ -8,10 +8,10 @@ from typing import Any
 from matplotlib.axes import Axes
 
 from cluster_sim.comparison import RATE_AXIS
-from cluster_sim.flips import MOST_SEEDS
 from cluster_sim.report.arms import Look, looks_of
 from cluster_sim.report.figures import INK, MUTED, PAPER, End, Figure, figure, label_ends, room_for_labels
 from cluster_sim.report.stored import Stored, Tree
+from cluster_sim.saturation import MOST_SEEDS
 
 RATIOS = {
     "output_throughput_tok_s": "Output throughput, ratio",
