@@ -41,6 +41,10 @@ commands:
                         step-time bundle; --model, --hardware,
                         --tensor-parallel-size, --source, --licence where they
                         do not say so themselves
+  report DIR            the page of results, from what is stored alone:
+                        report.html in DIR; --markdown: report.md and figures
+  report --compare A B  two results side by side, paired where they served the
+                        same arrivals
   replay-vllm PATH...   replay recorded runs of vLLM's scheduler; exit code 1
                         when one differs
   trace describe FILE   what is in a trace: format, rates, burstiness, lengths,
@@ -165,6 +169,7 @@ def _composed(overrides: list[str], file: Path | None) -> "Config":
 
 
 def _simulate(config: "Config") -> int:
+    from cluster_sim.report.at_end import leave_page
     from cluster_sim.report.console import announce_compilation, say, show
     from cluster_sim.report.progress import progress
     from cluster_sim.report.terminal import header_of, run_view
@@ -176,6 +181,7 @@ def _simulate(config: "Config") -> int:
         done = run_single(config, report)
     show(run_view(done.summary, header_of(done.run), config.slo, dict(own_limits(config))))
     say(f"results in {done.directory}")
+    leave_page(config.output, done.directory)
     return DONE
 
 
@@ -298,7 +304,14 @@ def _list(words: list[str]) -> int:
     return DONE
 
 
-WITH_OPTIONS = {"validate": _validate, "import-bundle": _import_bundle, "trace": _trace}
+def _report(given: list[str]) -> int:
+    from cluster_sim.report.command import report
+
+    print(report(_Parser(prog="report", add_help=False, allow_abbrev=False), given))
+    return DONE
+
+
+WITH_OPTIONS = {"validate": _validate, "import-bundle": _import_bundle, "trace": _trace, "report": _report}
 
 
 def _interrupt(_signal: int, _frame: object) -> NoReturn:

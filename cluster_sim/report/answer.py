@@ -1,64 +1,41 @@
-"""The question and the answer, in two sentences with their intervals.
+"""The question and the answer, in two or three sentences with their intervals."""
 
-An arm is recommended when it is nowhere surely worse than the baseline, in throughput and in goodput, and
-surely faster per token somewhere. Of several, that with the least time per token over all points without
-saturation; arms within 1 % of it (comparison.SMALLEST_EFFECT) are as good, and the first of the sweep's own
-order, from the simple to the involved, is taken.
-"""
-
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from cluster_sim.comparison import SMALLEST_EFFECT
-from cluster_sim.report.stored import Stored, Tree
+from cluster_sim.comparison import RATE_AXIS
+from cluster_sim.report import study
+from cluster_sim.report.capacity import axis_words, bounds_words, capacity_words
+from cluster_sim.report.crossover import crossover_sentences
+from cluster_sim.report.optimum import ranges_words
+from cluster_sim.report.recommended import is_unjudged, recommended, steady_ratios, verdict_of
+from cluster_sim.report.stored import Kind, Stored, Tree
 from cluster_sim.report.words import figures, percent, seconds
-from cluster_sim.saturation import MOST_SEEDS
 
-NEVER_WORSE = ("output_throughput_tok_s", "slo_goodput_rps")
+ONE_SEED = "From one seed nothing is judged: there is no interval. Give sweep.seeds two values or more."
 
 
 @dataclass(frozen=True)
 class Head:
     """The top of the page."""
 
-    title: str
-    what: str
+    what: str  # model and cluster
     question: str
     answer: Sequence[str]
 
 
 def head_of(stored: Stored) -> Head:
     """The top of the page of `stored`."""
-    config, sweep = stored.config, stored.sweep
-    cluster = config["cluster"]
-    number = cluster["instances"]
-    what = f"{config['model']['name']} on {number} {'instance' if number == 1 else 'instances'} of {config['hardware']['name']}"
-    if sweep is None:
-        title = f"{what}, {config['speculation']['method']}"
-        question = "Does this cluster meet its SLO under this load, and what does speculation do there?"
-        return Head(title, what, question, list(_answer_of_run(stored)))
-    return Head(
-        f"{sweep['name']}: {what}",
-        f"{sweep['name']}: {what}",
-        sweep["question"],
-        list(_answer_of_sweep(stored)),
+    config = stored.config
+    number = config["cluster"]["instances"]
+    what = (
+        f"{config['model']['name']}, {number} instance{'s' * (number != 1)} of {config['hardware']['name']}"
     )
-
-
-def recommended(stored: Stored) -> str | None:
-    """The arm of a sweep that its results recommend over the baseline; None: the baseline itself."""
-    good = {
-        arm: entries
-        for arm, entries in stored.summary["vs_baseline"].items()
-        if not any(_verdict(entry, name) == "loss" for entry in entries for name in NEVER_WORSE)
-        and any(_verdict(entry, "tpot_s") == "win" for entry in entries)
-    }
-    speeds = {arm: speed for arm in good if (speed := _mean_tpot(stored, arm)) is not None}
-    if not speeds:
-        return None
-    best = min(speeds.values())
-    return next(arm for arm, speed in speeds.items() if speed <= best * (1.0 + SMALLEST_EFFECT))
+    asked = stored.study or stored.sweep
+    question = asked.get("question") or "Does this cluster meet its SLO under this load?"
+    what = f"{asked['name']}: {what}" if asked else f"{what}, {config['speculation']['method']}"
+    return Head(what, question, list(ANSWERS[stored.kind](stored)))
 
 
 def interval(value: Mapping[str, Any], name: str = "ratio") -> str:
@@ -68,7 +45,15 @@ def interval(value: Mapping[str, Any], name: str = "ratio") -> str:
     return f"{value[name]:.2f} [{value['low']:.2f}, {value['high']:.2f}]"
 
 
-def _answer_of_run(stored: Stored) -> Iterator[str]:
+def place_words(axes: Mapping[str, object]) -> str:
+    """A point of the axes."""
+    return " and ".join(
+        f"{value:g} requests/s" if axis == RATE_AXIS and isinstance(value, int | float) else f"{axis}={value}"
+        for axis, value in axes.items()
+    )
+
+
+def _of_run(stored: Stored) -> Iterator[str]:
     summary, slo = stored.summary, stored.config["slo"]
     load = f"{figures(summary['output_throughput_tok_s'])} output tokens/s"
     if summary["saturated"]:
@@ -83,76 +68,129 @@ def _answer_of_run(stored: Stored) -> Iterator[str]:
             f"[{percent(low)}, {percent(high)}] met the SLO, {percent(slo['attainment'])} were wanted; "
             f"the cluster served {load}."
         )
-    tpot_s = seconds(summary["tpot_s"]["mean"])
-    optimum = summary.get("optimum")
+    yield from _speed_of_run(summary)
+
+
+def _speed_of_run(summary: Tree) -> Iterator[str]:
+    optimum, tpot_s = summary.get("optimum"), seconds(summary["tpot_s"]["mean"])
     if optimum is None:
-        yield f"Without speculation a token after the first takes {tpot_s} on average."
+        yield f"A token after the first takes {tpot_s} on average."
         return
-    size = summary["batch_size"]["mean"]
-    known = {int(batch): gain for batch, gain in optimum["speedup"].items()}
-    near = min(known, key=lambda batch: abs(batch - size))
+    size = summary["batch_size"]["mean"] or 0.0
+    near = min(optimum["speedup"], key=lambda batch: abs(int(batch) - size))
     yield (
         f"A token after the first takes {tpot_s} on average; by the step-time tables that is "
-        f"{known[near]:.2f} times as fast as without a drafter at batch {near} (the mean here is {figures(size)}). "
-        "Compare arms on the same arrivals with +sweep=spec_grid."
+        f"{optimum['speedup'][near]:.2f} times as fast as without a drafter at batch {near} (the mean here "
+        f"is {figures(size)}). Compare arms on the same arrivals with +sweep=spec_grid."
     )
 
 
-def _answer_of_sweep(stored: Stored) -> Iterator[str]:
-    summary, baseline = stored.summary, stored.sweep["baseline"] if stored.sweep else ""
-    if not summary["vs_baseline"]:
+def _of_sweep(stored: Stored) -> Iterator[str]:
+    summary, baseline = stored.summary, stored.baseline
+    if not any(summary["vs_baseline"].values()):
         yield f"Only {baseline} was run: there is nothing to compare it with."
         return
-    if all(_verdict(entry, name) in (None, "unknown") for entry in _entries(summary) for name in NEVER_WORSE):
-        yield "From one seed nothing is judged: there is no interval. Give sweep.seeds two values or more."
+    if is_unjudged(stored):
+        yield ONE_SEED
         return
     arm = recommended(stored)
     if arm is None:
-        yield f"No arm is surely faster than {baseline} without losing throughput or goodput somewhere: keep {baseline}."
+        yield (
+            f"Keep {baseline}: no other arm is surely faster per token somewhere without losing throughput, "
+            "goodput or time per token elsewhere."
+        )
+        yield from list(crossover_sentences(summary, baseline))[:1]
     else:
-        yield f"{arm}: {_range_of(summary['vs_baseline'][arm], 'tpot_s', baseline)} and nowhere surely less throughput or goodput."
+        yield f"Run {arm}{_schedule_words(stored, arm)}: {_gain(stored, arm)}"
+    yield from _largest_loss(summary, baseline)
+
+
+def _schedule_words(stored: Stored, arm: str) -> str:
+    """The draft lengths of an arm, where the tables were asked about it and they depend on the batch size."""
+    entries = stored.summary.get("optima", {}).get(arm, [])
+    schedules = {repr(entry["draft_lengths"]): entry["draft_lengths"] for entry in entries}
+    if len(schedules) != 1 or len(ranges := next(iter(schedules.values()))) == 1:
+        return ""
+    return f" (K by batch size: {ranges_words(ranges)})"
+
+
+def _gain(stored: Stored, arm: str) -> str:
+    """How much less time a token takes, at the points where nothing is saturated."""
+    known = [entry for entry in steady_ratios(stored, arm) if entry["tpot_s"]]
+    ordered = sorted(known, key=lambda entry: float(entry["tpot_s"]["ratio"]))
+    words = [interval(entry["tpot_s"]) + _at(entry["axes"]) for entry in ordered]
+    ends = words[0] if len(words) == 1 else f"between {words[0]} and {words[-1]}"
+    return (
+        f"a token after the first takes {ends} of its time with {stored.baseline}; throughput and goodput "
+        "are nowhere surely less."
+    )
+
+
+def _largest_loss(summary: Tree, baseline: str) -> Iterator[str]:
+    name = "output_throughput_tok_s"
     losers = [
-        (name, entry)
-        for name, entries in summary["vs_baseline"].items()
+        (arm, entry)
+        for arm, entries in summary["vs_baseline"].items()
         for entry in entries
-        if _verdict(entry, "output_throughput_tok_s") == "loss"
+        if verdict_of(entry, name) == "loss"
     ]
     if losers:
-        name, entry = min(losers, key=lambda loser: loser[1]["output_throughput_tok_s"]["ratio"])
-        place = ", ".join(
-            f"{axis.rpartition('.')[2]} {value:g}" if isinstance(value, int | float) else f"{axis} {value}"
-            for axis, value in entry["axes"].items()
-        )
-        yield f"{name} loses most: {interval(entry['output_throughput_tok_s'])} of {baseline}'s output throughput at {place}."
+        arm, entry = min(losers, key=lambda loser: float(loser[1][name]["ratio"]))
+        served = f"{interval(entry[name])} of {baseline}'s output throughput{_at(entry['axes'])}"
+        yield f"{arm} loses most: it serves {served}."
 
 
-def _range_of(entries: Sequence[Tree], name: str, baseline: str) -> str:
-    ratios = sorted(
-        (entry[name] for entry in entries if entry[name]), key=lambda ratio: float(ratio["ratio"])
-    )
-    best, worst = ratios[0], ratios[-1]
-    return f"a token takes {interval(best)} of {baseline}'s time where it gains most and {interval(worst)} where it gains least,"
+def _at(axes: Mapping[str, object]) -> str:
+    return f" at {place_words(axes)}" if axes else ""
 
 
-def _mean_tpot(stored: Stored, arm: str) -> float | None:
-    """Sum of an arm's mean TPOT over the steady points / that of the baseline: a ratio of aggregates."""
-    base = {repr(entry["axes"]): entry for entry in stored.summary["arms"][(stored.sweep or {})["baseline"]]}
-    own = other = 0.0
-    for entry in stored.summary["arms"][arm]:
-        against = base.get(repr(entry["axes"]))
-        if against is None or any((one["saturated"] or 0.0) >= MOST_SEEDS for one in (entry, against)):
+def _of_capacity(stored: Stored) -> Iterator[str]:
+    """The arm that surely serves most, at each of the first points."""
+    capacity, ratios = stored.summary["capacity"], stored.summary["vs_baseline"]
+    base = capacity["arms"][stored.baseline]
+    unit = "requests/s" if capacity["key"] == RATE_AXIS else axis_words(capacity["key"])
+    for place, own in list(enumerate(base))[:MOST_POINTS]:
+        found = {arm: entries[place]["capacity"] for arm, entries in ratios.items() if place < len(entries)}
+        wins = {arm: ratio for arm, ratio in found.items() if ratio and ratio["verdict"] == "win"}
+        where = f"With {place_words(own['axes'])}: " if own["axes"] else ""
+        if not wins:
+            served = capacity_words(own).replace("\n", ", ") or "an unknown rate"
+            yield (
+                f"{where}No arm surely serves more than {stored.baseline} within the SLO; that serves "
+                f"{served} {unit}."
+            )
             continue
-        if entry["tpot_s"]["mean"] and against["tpot_s"]["mean"]:
-            own += entry["tpot_s"]["mean"]["value"]
-            other += against["tpot_s"]["mean"]["value"]
-    return own / other if other else None
+        best = max(wins, key=lambda arm: float(wins[arm]["ratio"]))
+        entry = capacity["arms"][best][place]
+        yield (
+            f"{where}{best} serves most within the SLO: {capacity_words(entry)} {unit} "
+            f"({bounds_words(entry)}), {interval(wins[best])} times as much as {stored.baseline}."
+        )
 
 
-def _entries(summary: Tree) -> Iterator[Tree]:
-    for entries in summary["vs_baseline"].values():
-        yield from entries
+def _of_study(stored: Stored) -> Iterator[str]:
+    summary = stored.summary
+    yield from study.answer(summary)
+    name = summary["verdict"]["recommended"]
+    values = {one["arm"]: one["value"] for one in summary["contenders"]}
+    compared = [arm for arm in (name, stored.baseline) if values.get(arm)]
+    if name in compared:
+        words = [f"{arm}: {study.value_words(summary, values[arm])}" for arm in dict.fromkeys(compared)]
+        yield f"Under seeds that the search had not seen, in {summary['unit']}: {'; '.join(words)}."
 
 
-def _verdict(entry: Tree, name: str) -> str | None:
-    ratio = entry[name]
-    return None if ratio is None else str(ratio["verdict"])
+def _of_unfinished(stored: Stored) -> Iterator[str]:
+    yield (
+        f"There is no answer yet: {len(stored.rows)} simulations have ended, too few to compare. Run the "
+        "same command again, with this output.dir: it goes on."
+    )
+
+
+MOST_POINTS = 3  # of capacities that the answer names
+ANSWERS: Mapping[Kind, Callable[[Stored], Iterator[str]]] = {
+    Kind.run: _of_run,
+    Kind.sweep: _of_sweep,
+    Kind.capacity: _of_capacity,
+    Kind.study: _of_study,
+    Kind.unfinished: _of_unfinished,
+}

@@ -29,6 +29,8 @@ OFF = "#8c8c8c"
 DRAFTS = ("#b3b3b3", "#56b4e9", "#cc79a7", "#0072b2", "#e69f00", "#d55e00", "#009e73", "#a6761d", "#7570b3")
 SCHEDULE = INK
 OTHERS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#7570b3", "#a6761d")
+# Parts of a whole, which are no draft lengths: steps of Crameri's batlow (2018), of rising lightness.
+PARTS = ("#1c5460", "#3c6d56", "#687b3e", "#9d892b", "#d29343", "#f8a17b", "#fdb7bc", "#faccfa")
 
 STYLE = {
     "svg.fonttype": "none",
@@ -83,10 +85,12 @@ class Figure:
     narrow: str
 
 
-def figure(name: str, title: str, alt: str, panels: int, draw: Draw) -> Figure:
-    """Draw `panels` side by side, and one above the other where it is narrow."""
-    wide = _drawn(draw, (1, panels), (WIDE_IN, PANEL_IN + 0.3), alt)
-    narrow = _drawn(draw, (panels, 1), (NARROW_IN, PANEL_IN * panels), alt)
+def figure(  # noqa: PLR0913, PLR0917  what a figure is made of
+    name: str, title: str, alt: str, panels: int, draw: Draw, height_in: float = PANEL_IN
+) -> Figure:
+    """Draw `panels` of a height side by side, and one above the other where it is narrow."""
+    wide = _drawn(draw, (1, panels), (WIDE_IN, height_in + 0.3), alt)
+    narrow = _drawn(draw, (panels, 1), (NARROW_IN, height_in * panels + 0.3), alt)
     return Figure(name, title, alt, wide, narrow)
 
 
@@ -95,12 +99,19 @@ def colour_of_drafts(draft_length: int) -> str:
     return DRAFTS[min(draft_length, len(DRAFTS) - 1)]
 
 
-def label_ends(axes: Axes, ends: Sequence[End]) -> None:
+def label_ends(panels: Sequence[tuple[Axes, Sequence[End]]]) -> None:
     """Write the labels of lines beside their right ends, moved apart where they would touch.
 
-    Call it last, when limits and scales are set, with room to the right (room_for_labels).
+    Call it last, once for all panels, when limits and scales are set, with room to the right (room_for_labels).
     """
-    cast(Canvas, axes.figure).draw_without_rendering()  # lays the panels out
+    canvas = cast(Canvas, panels[0][0].figure)
+    cast(Any, canvas.get_layout_engine()).execute(canvas)  # places the panels
+    for axes, ends in panels:
+        axes.get_ylim()  # settles it
+        _label(axes, ends)
+
+
+def _label(axes: Axes, ends: Sequence[End]) -> None:
     per_point = PIXELS_PER_IN / POINTS_PER_IN
     heights = [float(axes.transData.transform((end.x, end.y))[1]) / per_point for end in ends]
     for end, height, apart in zip(ends, heights, _apart(heights, LINE_POINTS), strict=True):
@@ -114,6 +125,13 @@ def label_ends(axes: Axes, ends: Sequence[End]) -> None:
             color=end.colour,
             annotation_clip=False,
         )
+
+
+def legend_above(axes: Axes) -> None:
+    """Name what is drawn, above the panel, in as many columns as there is room for."""
+    canvas = cast(Canvas, axes.figure)
+    columns = 2 if canvas.get_figwidth() <= NARROW_IN else 4
+    canvas.legend(frameon=False, fontsize=LABEL_POINTS, ncols=columns, loc="outside upper left")
 
 
 def room_for_labels(axes: Axes, values: Sequence[float], share: float) -> None:

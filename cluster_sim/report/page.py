@@ -10,16 +10,34 @@ from pathlib import Path
 from jinja2 import Environment, PackageLoader, StrictUndefined, select_autoescape
 
 from cluster_sim.files import write_text
-from cluster_sim.report import answer, caveats, provenance, run_sections, sweep_sections, trial_table
+from cluster_sim.report import (
+    answer,
+    capacity_sections,
+    caveats,
+    parts_sections,
+    provenance,
+    run_sections,
+    schedule_sections,
+    study_sections,
+    sweep_sections,
+    trial_table,
+)
 from cluster_sim.report.section import Section
 from cluster_sim.report.stored import Stored, read_results
 
 PAGE = "report.html"
-SECTIONS: Sequence[Callable[[Stored], Sequence[Section]]] = (
+SECTIONS: Sequence[Callable[[Stored], Sequence[Section]]] = (  # in the order of the page
+    study_sections.recommendation,
+    study_sections.verdicts,
+    capacity_sections.capacities,
     sweep_sections.crossovers,
     sweep_sections.latencies,
     run_sections.latencies,
-    run_sections.batches,
+    parts_sections.classes,
+    parts_sections.kinds,
+    schedule_sections.of_run,
+    schedule_sections.of_sweep,
+    schedule_sections.of_study,
     run_sections.acceptance,
     sweep_sections.acceptance,
     run_sections.chunks,
@@ -28,6 +46,8 @@ SECTIONS: Sequence[Callable[[Stored], Sequence[Section]]] = (
     sweep_sections.time,
     run_sections.memory,
     sweep_sections.memory,
+    study_sections.sensitivity,
+    study_sections.history,
     trial_table.baseline,
     trial_table.trials,
     provenance.sources,
@@ -57,5 +77,10 @@ def page_of(stored: Stored) -> str:
         lstrip_blocks=True,
     )
     template = environment.get_template("page.html.j2")
-    sections = [section for make in SECTIONS for section in make(stored)]
-    return template.render(head=answer.head_of(stored), caveats=caveats.caveats(stored), sections=sections)
+    head, found = answer.head_of(stored), caveats.caveats(stored)
+    return template.render(head=head, caveats=found, sections=sections_of(stored))
+
+
+def sections_of(stored: Stored) -> list[Section]:
+    """Those that apply, in their order."""
+    return [section for make in SECTIONS for section in make(stored)]

@@ -1,4 +1,4 @@
-"""Figures of one simulation: who waited how long, the batches that were run, what was accepted, what it took."""
+"""Figures of one simulation and of arms: latencies, what was accepted, what came together, what it took."""
 
 from collections.abc import Mapping, Sequence
 
@@ -6,12 +6,14 @@ import numpy as np
 from matplotlib.axes import Axes
 from numpy.typing import NDArray
 
-from cluster_sim.report.figures import DRAFTS, INK, MUTED, OTHERS, Figure, colour_of_drafts, figure
+from cluster_sim.report.arms import Look
+from cluster_sim.report.figures import INK, MUTED, OTHERS, PAPER, PARTS, Figure, figure, legend_above
 from cluster_sim.report.stored import Tree
 from cluster_sim.report.words import GIB
 
 LATENCIES = {"ttft_s": ("TTFT (s)", 1.0), "tpot_s": ("TPOT (ms)", 1e3), "e2el_s": ("E2E (s)", 1.0)}
 MOST_POINTS = 400  # of a curve
+BAR_IN, LEGEND_IN = 0.32, 0.9  # height of a bar and its gap, and of what stands around the bars
 
 
 def latency_curves(requests: Mapping[str, NDArray[np.float64]], slo: Tree) -> Figure:
@@ -39,64 +41,28 @@ def latency_curves(requests: Mapping[str, NDArray[np.float64]], slo: Tree) -> Fi
     )
 
 
-def batches(histogram: Sequence[int], optimum: Tree | None) -> Figure:
-    """Batch sizes of the steps, and above them the draft length in force and the tables' best one."""
-
-    def draw(panels: Sequence[Axes]) -> None:
-        (axes,) = panels
-        steps = np.asarray(histogram, np.float64)
-        sizes = np.arange(len(steps))
-        share = 100 * steps / max(steps.sum(), 1.0)
-        axes.fill_between(sizes, share, step="mid", color=MUTED, alpha=0.35, linewidth=0.0)
-        axes.set(xlabel="Batch size (requests in a step)", ylabel="Share of the steps (%)", ylim=(0, None))
-        axes.set_xlim(0.5, max(2.0, len(steps) - 0.5))
-        if optimum is None:
-            return
-        twin = axes.twinx()
-        twin.grid(visible=False)
-        for ranges, style, label in (
-            (optimum["schedule"], {"color": MUTED, "linestyle": "--"}, "best by the tables"),
-            (optimum["draft_lengths"], {"color": INK, "linestyle": "-"}, "in force"),
-        ):
-            edges = [edge for first, last, _ in ranges for edge in (first, last + 1)]
-            heights = [length for _, _, length in ranges for _ in range(2)]
-            twin.plot(edges, heights, label=label, **style)
-        most = max(length for key in ("schedule", "draft_lengths") for _, _, length in optimum[key])
-        twin.set(ylim=(0, most + 1), ylabel="Draft length K (tokens)")
-        twin.set_yticks(range(most + 1))
-        twin.spines["right"].set_visible(True)
-        twin.legend(frameon=False, loc="upper right", fontsize=8.0)
-
-    return figure(
-        "batches",
-        "Batch sizes visited, and the draft length at each",
-        "Histogram of batch sizes with the draft length in force and the tables' best one as steps.",
-        1,
-        draw,
-    )
-
-
-def acceptance(positions: Mapping[str, Sequence[float]], colours: Mapping[str, str]) -> Figure:
+def acceptance(positions: Mapping[str, Sequence[float]], looks: Mapping[str, Look]) -> Figure:
     """Share of drafts accepted at each position, of those that had the position."""
 
     def draw(panels: Sequence[Axes]) -> None:
         (axes,) = panels
         for label, shares in positions.items():
-            places = range(1, len(shares) + 1)
+            look, places = looks[label], range(1, len(shares) + 1)
+            heights = [100 * share for share in shares]
             axes.plot(
-                places, [100 * share for share in shares], marker="o", color=colours[label], label=label
+                places, heights, color=look.colour, linestyle=look.dash, marker=look.marker, label=label
             )
         most = max(len(shares) for shares in positions.values())
         axes.set(ylim=(0, 100), xlabel="Position in the draft", ylabel="Accepted (%)", xlim=(0.7, most + 0.3))
         axes.set_xticks(range(1, most + 1))
         if len(positions) > 1:
-            axes.legend(frameon=False, fontsize=8.0)
+            legend_above(axes)
 
     alt = "Share of drafts accepted by position, of the drafts that had the position."
-    return figure("acceptance", "Accepted by position", alt, 1, draw)
+    return figure("acceptance", "Drafts accepted, of those that had the position", alt, 1, draw)
 
 
-def chunks(histograms: Mapping[str, Sequence[int]], colours: Mapping[str, str]) -> Figure:
+def chunks(histograms: Mapping[str, Sequence[float]], colours: Mapping[str, str]) -> Figure:
     """How many tokens come together: the stutter that a reader of the stream sees."""
 
     def draw(panels: Sequence[Axes]) -> None:
@@ -109,7 +75,7 @@ def chunks(histograms: Mapping[str, Sequence[int]], colours: Mapping[str, str]) 
         axes.set(xlabel="Tokens that come together", ylabel="Share of the chunks (%)")
         axes.set_xticks(range(1, 1 + max(len(counts) for counts in histograms.values())))
         if len(histograms) > 1:
-            axes.legend(frameon=False, fontsize=8.0)
+            legend_above(axes)
 
     return figure("chunks", "Tokens per chunk", "Histogram of the tokens delivered together.", 1, draw)
 
@@ -123,14 +89,16 @@ def bars(name: str, title: str, unit: str, parts: Mapping[str, Mapping[str, floa
         left = np.zeros(len(parts))
         for place, part in enumerate(names):
             sizes = np.array([bar.get(part, 0.0) for bar in parts.values()])
-            axes.barh(list(parts), sizes, left=left, color=(*OTHERS, *DRAFTS)[place], label=part, height=0.6)
+            colour = PARTS[round(place * (len(PARTS) - 1) / max(len(names) - 1, 1))]
+            axes.barh(list(parts), sizes, 0.6, left, color=colour, label=part, edgecolor=PAPER, linewidth=0.6)
             left += sizes
         axes.set_xlabel(unit)
         axes.invert_yaxis()
         axes.grid(visible=False, axis="y")
-        axes.legend(frameon=False, fontsize=8.0, ncols=3, loc="upper left", bbox_to_anchor=(0.0, -0.2))
+        legend_above(axes)
 
-    return figure(name, title, f"{title}: stacked bars in {unit}.", 1, draw)
+    height_in = BAR_IN * (len(parts) + 1) + LEGEND_IN
+    return figure(name, title, f"{title}: stacked bars, {unit}.", 1, draw, height_in)
 
 
 def memory_parts(memory_bytes: Mapping[str, float]) -> dict[str, float]:
@@ -140,8 +108,3 @@ def memory_parts(memory_bytes: Mapping[str, float]) -> dict[str, float]:
         for part, size in memory_bytes.items()
         if part != "device_bytes" and size / GIB >= 0.05  # noqa: PLR2004  a tenth, rounded
     }
-
-
-def colours_of(lengths: Sequence[int]) -> dict[str, str]:
-    """Colours of draft lengths, by their label."""
-    return {f"K={length}": colour_of_drafts(length) for length in lengths}

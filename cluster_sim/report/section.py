@@ -8,10 +8,11 @@ from cluster_sim.report.figures import Figure
 
 @dataclass(frozen=True)
 class Table:
-    """Rows of text; a column of numbers stands right."""
+    """Rows of text."""
 
     columns: Sequence[str]
     rows: Sequence[Sequence[str]]
+    caption: str = ""
     is_of_trials: bool = False  # long: sorted, filtered and downloaded in the browser
 
 
@@ -25,4 +26,5 @@ class Section:
     figures: Sequence[Figure] = ()
     tables: Sequence[Table] = ()  # shown
     data: Sequence[Table] = field(default=())  # folded away beneath the figures
-    preformatted: str = ""  # the manifest
+    preformatted: str = ""  # a file, folded away
+    is_open: bool = False  # not folded

@@ -1,9 +1,11 @@
 """The tables of a sweep: the baseline at each point, and every trial."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
+from cluster_sim.files import TRIALS
 from cluster_sim.report.section import Section, Table
-from cluster_sim.report.stored import Stored
+from cluster_sim.report.stored import Kind, Stored, Tree
 from cluster_sim.report.words import NOTHING
 
 SHOWN = {  # key of a trial's row -> heading
@@ -25,33 +27,46 @@ SHOWN = {  # key of a trial's row -> heading
 
 def baseline(stored: Stored) -> Sequence[Section]:
     """The baseline alone: what the ratios divide by."""
-    if stored.sweep is None:
+    if stored.kind not in (Kind.sweep, Kind.study):
         return []
-    name = stored.sweep["baseline"]
-    entries = stored.summary["arms"].get(name, [])
-    rows = []
-    for entry in entries:
-        cells = [_cell(value) for value in entry["axes"].values()]
-        for key in SHOWN:
-            value = entry
-            for part in key.split("."):
-                value = value[part] if isinstance(value, dict) and part in value else None
-            cells.append(_cell(value["value"] if isinstance(value, dict) else value))
-        rows.append(cells)
-    axes = [axis.rpartition(".")[2] for axis in stored.sweep["axes"]]
-    words = [f"Means over seeds of {name}, by which the ratios divide."]
-    return [Section("baseline", "The baseline", words, tables=[Table((*axes, *SHOWN.values()), rows)])]
+    entries = stored.summary["arms"].get(stored.baseline, [])
+    if not entries:
+        return []
+    axes = list(entries[0]["axes"])
+    rows = [
+        [*(_cell(entry["axes"][axis]) for axis in axes), *(_mean(entry, key) for key in SHOWN)]
+        for entry in entries
+    ]
+    heads = (*(axis.rpartition(".")[2] for axis in axes), *SHOWN.values())
+    words = [f"Means over seeds of {stored.baseline}, by which the ratios divide."]
+    return [Section("baseline", f"The baseline, {stored.baseline}", words, tables=[Table(heads, rows)])]
 
 
 def trials(stored: Stored) -> Sequence[Section]:
     """Every trial; trials.parquet has all of its numbers."""
-    if stored.sweep is None:
+    if stored.kind is Kind.run:
         return []
-    axes = list(stored.sweep["axes"])
+    axes = [key for key in stored.rows[0] if key in _axes(stored)]
     keys = ["trial", "arm", *axes, "seed", *SHOWN]
     heads = ["trial", "arm", *(axis.rpartition(".")[2] for axis in axes), "seed", *SHOWN.values()]
     rows = [[_cell(row.get(key)) for key in keys] for row in stored.rows]
-    return [Section("trials", "Every trial", tables=[Table(heads, rows, is_of_trials=True)])]
+    words = [f"All numbers of a trial are in {TRIALS}, beside this page."]
+    return [Section("trials", "Every trial", words, tables=[Table(heads, rows, is_of_trials=True)])]
+
+
+def _axes(stored: Stored) -> set[str]:
+    """The keys of what differs between trials."""
+    asked = stored.study or stored.sweep
+    search = asked.get("search") or {}
+    return {*asked["axes"], *([search["key"]] if "key" in search else [])}
+
+
+def _mean(entry: Tree, key: str) -> str:
+    """The mean over seeds of a number of `entry`, by its path."""
+    found: Any = entry
+    for part in key.split("."):
+        found = found.get(part) if isinstance(found, Mapping) else None
+    return _cell(found.get("value") if isinstance(found, Mapping) else found)
 
 
 def _cell(value: object) -> str:
