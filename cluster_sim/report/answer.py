@@ -154,11 +154,8 @@ def _of_capacity(stored: Stored) -> Iterator[str]:
         wins = {arm: ratio for arm, ratio in found.items() if ratio and ratio["verdict"] == "win"}
         where = f"With {place_words(own['axes'])}: " if own["axes"] else ""
         if not wins:
-            served = capacity_words(own).replace("\n", ", ") or "an unknown rate"
-            yield (
-                f"{where}No arm surely serves more than {stored.baseline} within the SLO; that serves "
-                f"{served} {unit}."
-            )
+            served = f"{capacity_words(own).replace(chr(10), ', ')} {unit} ({bounds_words(own)})"
+            yield f"{where}No arm surely serves more than {stored.baseline} within the SLO: {served}."
             continue
         best = max(wins, key=lambda arm: float(wins[arm]["ratio"]))
         entry = capacity["arms"][best][place]

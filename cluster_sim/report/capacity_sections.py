@@ -42,7 +42,7 @@ def capacities(stored: Stored) -> Sequence[Section]:
         f"The highest {name} at which the run meets its SLO; limited by: what the next value of the grid, "
         f"{100 * (capacity['grid_ratio'] - 1):.1f}% above, fails by."
     ]
-    drawn = _chart(stored, f"Highest {name} within the SLO ({unit})")
+    drawn = _chart(stored, unit)
     return [Section("capacity", "Capacity", words, [drawn] if drawn else [], [table])]
 
 
@@ -70,7 +70,7 @@ def _chart(stored: Stored, label: str) -> Figure | None:
         axes.grid(visible=True, axis="x")
         axes.set_xlabel(label)
 
-    alt = f"{label} of every arm, with 95 % intervals."
+    alt = f"Highest load within the SLO ({label}) of every arm, with 95 % intervals."
     return figure(
         "capacity", "Capacity of every arm, with 95 % intervals", alt, 1, draw, _height_in(len(known))
     )

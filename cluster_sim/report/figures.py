@@ -102,7 +102,7 @@ def colour_of_drafts(draft_length: int) -> str:
 def label_ends(panels: Sequence[tuple[Axes, Sequence[End]]]) -> None:
     """Write the labels of lines beside their right ends, moved apart where they would touch.
 
-    Call it last, once for all panels, when limits and scales are set, with room to the right (room_for_labels).
+    Call it last, for all panels at once, with limits and scales set and room to the right (room_for_labels).
     """
     canvas = cast(Canvas, panels[0][0].figure)
     cast(Any, canvas.get_layout_engine()).execute(canvas)  # places the panels
@@ -137,7 +137,9 @@ def legend_above(axes: Axes) -> None:
 def room_for_labels(axes: Axes, values: Sequence[float], share: float) -> None:
     """Let the x axis hold `values` and, right of them, labels over `share` of its length."""
     low, high = min(values), max(values)
-    if axes.get_xscale() == "log":
+    if low == high:  # a point alone
+        axes.set_xlim(low - 1.0, low + 1.0)
+    elif axes.get_xscale() == "log":
         axes.set_xlim(low / 1.08, high * (high / low) ** (share / (1.0 - share)))
     else:
         axes.set_xlim(low - 0.02 * (high - low), high + (high - low) * share / (1.0 - share))

@@ -32,8 +32,7 @@ COMPARED = {  # key of a trial's row -> heading, is a time, more of it is better
     "slo_goodput_rps": ("good requests/s", False, True),
 }
 Place = tuple[str, str]  # arm, point
-PAIRED = "Same arrivals in both: ratios are paired by seed, with 95% intervals; "
-    "+ better, - worse, = tie, ? one seed."
+PAIRED = "Same arrivals in both: ratios are paired by seed; + better, - worse, = tie, ? no bounded interval."
 UNPAIRED = "Other arrivals in each: ratios have no interval, and differences may be chance."
 
 
