@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 READY := .venv/ready
 
-.PHONY: demo test lint bench clean
+.PHONY: demo test lint bench example clean
 
 demo: $(READY) ## the main job: where speculation stops to pay
 	$(BIN)/python -m cluster_sim +sweep=spec_grid
@@ -18,6 +18,11 @@ lint: $(READY)
 
 bench: $(READY) ## the budgets, measured on this machine
 	$(BIN)/python tests/bench.py
+
+example: $(READY) ## the committed example of a page, from conf/sweep/example.yaml
+	rm -rf sweeps/example
+	$(BIN)/python -m cluster_sim +sweep=example workload.requests=500 executor=serial output.dir=sweeps/example
+	mkdir -p reports && cp sweeps/example/report.html reports/example.html
 
 clean:
 	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .hypothesis .coverage dist

@@ -224,6 +224,7 @@ class OutputConfig:
 
     dir: str | None = None  # None: sweeps/<name>/<UTC time>
     drafter: str | None = None  # checkpoint in a study's schedule.json; None: that of vllm_config, if any
+    page: bool = True  # leave report.html
 
 
 @dataclass

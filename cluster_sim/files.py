@@ -69,6 +69,11 @@ def write_json(path: Path, value: Mapping[str, Any], option: str = OUTPUT) -> No
     _write(path, lambda temporary: temporary.write_text(text + "\n", "utf-8"), option)
 
 
+def write_text(path: Path, text: str) -> None:
+    """Write `text` as it is."""
+    _write(path, lambda temporary: temporary.write_text(text, "utf-8"))
+
+
 def write_yaml(path: Path, value: Mapping[str, Any]) -> None:
     """Write `value` as YAML, keys in their order."""
     text = yaml.safe_dump(dict(value), sort_keys=False, allow_unicode=True, width=110)

@@ -24,7 +24,7 @@ import numpy as np
 
 from cluster_sim.config import Config, Method
 from cluster_sim.instances import kinds_of
-from cluster_sim.optimum import Optimum, optimum_of, paying
+from cluster_sim.optimum import Optimum, optimum_of, paying, summary_of
 from cluster_sim.statistics import mean_interval
 from cluster_sim.trial import Trial
 from cluster_sim.trials import Row
@@ -82,6 +82,18 @@ def optima_of(trials: Sequence[Trial], rows: Sequence[Row], baseline: str, axis:
     return {
         arm: {place: optimum for place, config in places.items() if (optimum := found[repr(config)])}
         for arm, places in arms.items()
+    }
+
+
+def optima_tree(optima: Optima, crossover: Mapping[str, Any]) -> dict[str, list[Group]]:
+    """Arm -> an entry per combination of the axes that are not the traffic: what summary.json holds of it."""
+    return {
+        arm: [
+            {"axes": group["axes"], **summary_of(optimum)}
+            for group in crossover["arms"].get(arm, [])
+            if (optimum := places.get(tuple(group["axes"].values()))) is not None
+        ]
+        for arm, places in optima.items()
     }
 
 

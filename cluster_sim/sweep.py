@@ -25,12 +25,13 @@ from cluster_sim.config import Config, ExecutorConfig, SweepConfig
 from cluster_sim.errors import naming
 from cluster_sim.executors import open_executor
 from cluster_sim.files import MANIFEST, SUMMARY, default_dir, open_directory, write_json, write_yaml
-from cluster_sim.flips import flips_of, kind_of, optima_of
+from cluster_sim.flips import flips_of, kind_of, optima_of, optima_tree
 from cluster_sim.instances import with_each
 from cluster_sim.length_files import with_whole_files
 from cluster_sim.luck import acceptance_source
 from cluster_sim.manifest import manifest, plain
 from cluster_sim.optimum import resolved, wants_schedule
+from cluster_sim.report.at_end import leave_page
 from cluster_sim.report.capacity import capacity_view
 from cluster_sim.report.console import announce_compilation, say, show, width
 from cluster_sim.report.crossover import sweep_view
@@ -67,7 +68,7 @@ class Work:
 def run_sweep(config: Config, overrides: Sequence[str]) -> int:
     """Run the sweep of `config`, which `overrides` compose, or what is missing of it; returns the exit code.
 
-    Leaves manifest.yaml, trials.parquet and summary.json in output.dir, and prints the comparison.
+    Leaves manifest.yaml, trials.parquet, summary.json and the page in output.dir, and prints the comparison.
 
     Raises:
         UserError: a trial is wrong, the directory holds something else, or the executor cannot start.
@@ -99,6 +100,7 @@ def run_sweep(config: Config, overrides: Sequence[str]) -> int:
         machine["wall_s"] = time.perf_counter() - started_s
         write_json(directory / SUMMARY, {**comparison, **machine})
     _print_results(comparison, rows, sweep, directory)
+    leave_page(config.output, directory)
     return 0
 
 
@@ -222,7 +224,8 @@ def _compared(sweep: SweepConfig, trials: Sequence[Trial], rows: Sequence[Row]) 
     """The summary.json of a sweep that does not search."""
     comparison = compare_arms(rows, sweep.baseline, list(sweep.axes))
     optima = optima_of(trials, rows, sweep.baseline, comparison["crossover"]["axis"])
-    return {**comparison, "flips": flips_of(comparison, rows, sweep.baseline, optima)}
+    flips = flips_of(comparison, rows, sweep.baseline, optima)
+    return {**comparison, "flips": flips, "optima": optima_tree(optima, comparison["crossover"])}
 
 
 def _print_results(

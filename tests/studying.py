@@ -27,6 +27,7 @@ SMALL = (
     "study.fresh_seeds=[10,11,12]",
     "study.window=4",
     "workload.requests=150",
+    "output.page=false",
 )
 TASK = Task(Objective.slo_goodput, OverLoads.mean, (), 1, {}, 0.9)
 

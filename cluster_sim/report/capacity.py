@@ -32,7 +32,7 @@ def capacity_view(comparison: Mapping[str, Any], baseline: str, width: int) -> R
     tables = [_table(comparison, baseline, cell) for cell in (_with_bounds, _with_half_width, _bare)]
     console = Console(width=10_000)
     fitting = (table for table in tables if console.measure(table).maximum <= width)
-    title = f"capacity: the highest {_words(comparison['capacity']['key'])} that meets the SLO"
+    title = f"capacity: the highest {axis_words(comparison['capacity']['key'])} that meets the SLO"
     return Group(Text(title, style="bold"), next(fitting, tables[-1]), Text(LEGEND, style="dim"))
 
 
@@ -50,15 +50,23 @@ def _table(comparison: Mapping[str, Any], baseline: str, cell: Cell) -> Table:
         for entry, ratio in zip(entries, ratios, strict=True):
             limits = ", ".join(LIMITED_BY[reason] for reason in entry["limited_by"]) or NOTHING
             axes = (str(value) for value in entry["axes"].values())
-            table.add_row(arm, *axes, _value(entry), _bounds(entry), _ratio(ratio["capacity"], cell), limits)
+            table.add_row(
+                arm,
+                *axes,
+                capacity_words(entry),
+                bounds_words(entry),
+                _ratio(ratio["capacity"], cell),
+                limits,
+            )
     return table
 
 
-def _words(key: str) -> str:
+def axis_words(key: str) -> str:
+    """The key of a search in words."""
     return "request rate" if key == RATE_AXIS else key
 
 
-def _value(entry: Mapping[str, Any]) -> str:
+def capacity_words(entry: Mapping[str, Any]) -> str:
     """The capacity; where seeds are censored, what is known of them, and of how many."""
     if entry["value"] is not None:
         return figures(entry["value"])
@@ -72,7 +80,8 @@ def _value(entry: Mapping[str, Any]) -> str:
     return "\n".join(lines)
 
 
-def _bounds(entry: Mapping[str, Any]) -> str:
+def bounds_words(entry: Mapping[str, Any]) -> str:
+    """Its interval."""
     if entry["low"] is None or entry["high"] is None:
         return NOTHING
     return f"{figures(entry['low'])} to {figures(entry['high'])}"

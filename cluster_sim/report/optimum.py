@@ -20,7 +20,7 @@ def tables_words(optimum: Mapping[str, Any]) -> str:
         loaded = where_it_pays(optimum["pays_with_prefills_at"], optimum["largest_with_prefills"])
         words += f", with the workload's prefills beside them it {loaded}"
     if schedule != lengths:
-        words += f"; best K by batch: {_ranges(schedule)}"
+        words += f"; best K by batch: {ranges_words(schedule)}"
     if optimum["schedule_pays_at"] != optimum["pays_at"]:
         words += f", which {where_it_pays(optimum['schedule_pays_at'], lengths[-1][1])}"
     return words
@@ -40,7 +40,8 @@ def where_it_pays(runs: Sequence[Sequence[int]], largest: int) -> str:
     return f"pays at batch {listed}"
 
 
-def _ranges(schedule: Sequence[Sequence[int]]) -> str:
+def ranges_words(schedule: Sequence[Sequence[int]]) -> str:
+    """K and the largest batch size of each of the first ranges."""
     listed = [f"{length} to {last:,}" for _, last, length in schedule[:MOST_RANGES]]
     return ", ".join(listed) + (", .." if len(schedule) > MOST_RANGES else "")
 

@@ -31,12 +31,12 @@ def study_view(summary: Mapping[str, Any], width: int) -> RenderableType:
     """The summary.json of a study, to be read in ten seconds."""
     parts: list[RenderableType] = [
         Text(summary["question"], style="bold"),
-        Text(" ".join(_asked(summary))),
+        Text(" ".join(asked(summary))),
         _arms(summary, width),
         Text(LEGEND, style="dim"),
         Text(""),
         *[Text(sentence, style="bold") for sentence in answer(summary)],
-        *[Text(line) for line in _stands(summary)],
+        *[Text(line) for line in stands(summary)],
     ]
     return Group(*parts)
 
@@ -62,9 +62,10 @@ def answer(summary: Mapping[str, Any]) -> Iterator[str]:
         yield "The best of the search was not the best under fresh seeds: it owed something to luck."
 
 
-def _asked(summary: Mapping[str, Any]) -> Iterator[str]:
+def asked(summary: Mapping[str, Any]) -> Iterator[str]:
+    """What was searched for, and how long."""
     search = summary["search"]
-    loads = ", ".join(_load(load) for load in summary["loads"])
+    loads = ", ".join(load_words(load) for load in summary["loads"])
     what = summary["objective"].replace("slo", "SLO").replace("tpot", "TPOT").replace("_", " ")
     yield f"{what} in {summary['unit']}, {summary['over_loads']} over {loads};"
     for name, limit in summary["constraints"].items():
@@ -73,7 +74,8 @@ def _asked(summary: Mapping[str, Any]) -> Iterator[str]:
     yield f"{search['trials']} trials, {search['stopped_early']} of them stopped early."
 
 
-def _load(load: Mapping[str, Any]) -> str:
+def load_words(load: Mapping[str, Any]) -> str:
+    """The axes of a load."""
     if list(load) == [RATE_AXIS]:
         return f"{load[RATE_AXIS]:g} requests/s"
     return " and ".join(f"{axis}={value}" for axis, value in load.items())
@@ -86,12 +88,12 @@ def _arms(summary: Mapping[str, Any], width: int) -> Table:
     table.add_column("difference", justify="right", no_wrap=True)
     loads = summary["loads"] if width >= WIDE and summary["contenders"][0]["by_load"] else []
     for load in loads:
-        table.add_column(_load(load), justify="right")
+        table.add_column(load_words(load), justify="right")
     for one in summary["contenders"]:
         is_chosen = one["arm"] == summary["verdict"]["recommended"]
         arm = Text(one["arm"], style="bold" if is_chosen else "")
         arm.append("  <- recommended" if is_chosen else "")
-        by_load = [_number(summary, value) for value in one["by_load"]] if loads else []
+        by_load = [number_words(summary, value) for value in one["by_load"]] if loads else []
         marks = one["vs_champion"]["by_load"] if one["vs_champion"] else []
         cells = [
             Text(f"{value} {MARKS[mark]}", style=STYLES[mark])
@@ -103,7 +105,7 @@ def _arms(summary: Mapping[str, Any], width: int) -> Table:
 
 def _value(summary: Mapping[str, Any], one: Mapping[str, Any]) -> str:
     value = one["value"] and one["value"]["value"]
-    return _number(summary, value) + (" " if one["is_feasible"] else "*")
+    return number_words(summary, value) + (" " if one["is_feasible"] else "*")
 
 
 def _difference(summary: Mapping[str, Any], one: Mapping[str, Any]) -> Text:
@@ -116,17 +118,26 @@ def _difference(summary: Mapping[str, Any], one: Mapping[str, Any]) -> Text:
     return Text(f"{_signed(summary, against['difference'])}{words} {MARKS[mark]}", style=STYLES[mark])
 
 
-def _number(summary: Mapping[str, Any], value: float | None) -> str:
+def value_words(summary: Mapping[str, Any], value: Mapping[str, Any]) -> str:
+    """A value of the objective and its 95 % interval."""
+    if value["low"] is None or value["high"] is None:
+        return number_words(summary, value["value"])
+    bounds = ", ".join(number_words(summary, value[name]) for name in ("low", "high"))
+    return f"{number_words(summary, value['value'])} [{bounds}]"
+
+
+def number_words(summary: Mapping[str, Any], value: float | None) -> str:
+    """A value of the objective."""
     return seconds(value) if summary["objective"] == "tpot" else figures(value)
 
 
 def _signed(summary: Mapping[str, Any], value: float | None) -> str:
     if value is None:
         return NOTHING
-    return ("+" if value >= 0.0 else "-") + _number(summary, abs(value))
+    return ("+" if value >= 0.0 else "-") + number_words(summary, abs(value))
 
 
-def _stands(summary: Mapping[str, Any]) -> Iterator[str]:
+def stands(summary: Mapping[str, Any]) -> Iterator[str]:
     """How far the recommendation stands."""
     held = [one["variation"] for one in summary["sensitivity"] if one.get("stands")]
     if held:
@@ -141,7 +152,7 @@ def _stands(summary: Mapping[str, Any]) -> Iterator[str]:
             ours, theirs = (one["values"][one[key]] for key in ("recommended", "better"))
             yield (
                 f"It FALLS with {one['variation']}: {one['better']} is better "
-                f"({_number(summary, theirs)} against {_number(summary, ours)})."
+                f"({number_words(summary, theirs)} against {number_words(summary, ours)})."
             )
 
 

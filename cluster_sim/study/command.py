@@ -5,6 +5,7 @@ same output.dir goes on where an earlier one stopped, whatever stopped it: it wa
 simulates what is missing.
 """
 
+import math
 import sys
 import time
 from collections import Counter
@@ -19,6 +20,7 @@ from cluster_sim.compose import Composer
 from cluster_sim.config import Config
 from cluster_sim.executors import Executor, open_executor
 from cluster_sim.files import MANIFEST, SUMMARY, default_dir, open_directory, write_json, write_yaml
+from cluster_sim.report.at_end import leave_page
 from cluster_sim.report.console import announce_compilation, say, show, width
 from cluster_sim.report.progress import progress
 from cluster_sim.report.study import study_view
@@ -42,8 +44,8 @@ DONE, INFEASIBLE = 0, 1
 def run_study(config: Config, overrides: Sequence[str]) -> int:
     """Run the study of `config`, which `overrides` compose, or what is missing of it; returns the exit code.
 
-    Leaves manifest.yaml, study.journal, trials.parquet, summary.json, best.yaml and the schedules in
-    output.dir, and prints the verdict. The code is 1 where no arm meets the constraints.
+    Leaves manifest.yaml, study.journal, trials.parquet, summary.json, best.yaml, the schedules and the page
+    in output.dir, and prints the verdict. The code is 1 where no arm meets the constraints.
 
     Raises:
         UserError: a trial is wrong, the directory holds something else, or the executor cannot start.
@@ -68,6 +70,7 @@ def run_study(config: Config, overrides: Sequence[str]) -> int:
     for warning, count in Counter(text for row in rows for text in row["warnings"]).items():
         say(f"warning: {warning} ({count} of {len(rows)} simulations)")
     say(f"results in {directory}; `optuna-dashboard {directory / JOURNAL}` shows the search")
+    leave_page(config.output, directory)
     return INFEASIBLE if verdict.recommended is None else DONE
 
 
@@ -120,11 +123,20 @@ def _best(plan: Plan, search: Search) -> list[Arm]:
     return list(arms.values())[:FINALISTS]
 
 
-def _counts(plan: Plan, search: Search) -> dict[str, int]:
+def _counts(plan: Plan, search: Search) -> dict[str, Any]:
+    """How many trials there were; `history` has the arm and the value of those that ran to their end."""
     return {
         "trials": len(search.told) + search.num_stopped,
         "stopped_early": search.num_stopped,
         "arms_to_the_end": len({plan.name(told.candidate) for told in search.told}),
+        "history": [
+            {
+                "arm": plan.name(told.candidate),
+                "value": told.score.value if math.isfinite(told.score.value) else None,
+                "is_feasible": told.score.is_feasible,
+            }
+            for told in search.told
+        ],
     }
 
 
