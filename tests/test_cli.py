@@ -108,7 +108,7 @@ def test_debug_shows_where_an_error_comes_from() -> None:
         (
             ["lst"],
             "the first word must be a command or an override KEY=VALUE, but got 'lst' (command line). "
-            "Did you mean list? Commands: validate, import-bundle, trace, replay-vllm, list.",
+            "Did you mean list? Commands: validate, import-bundle, trace, report, replay-vllm, list.",
         ),
         (
             ["--jobs"],
@@ -190,6 +190,7 @@ def test_without_a_command_one_simulation_runs(
     assert summary["requests"]["completed"] == 20
     assert {path.name for path in Path("here").iterdir()} == {
         "manifest.yaml",
+        "report.html",
         "requests",
         "summary.json",
         "trials.parquet",
