@@ -146,6 +146,17 @@ def test_a_simulation_shows_its_latencies_and_its_classes_with_their_sizes(run: 
     assert sum(sizes[1:]) == 200
 
 
+def test_a_simulation_shows_the_intervals_of_its_steady_means(run: Path, tmp_path: Path) -> None:
+    mean = {"value": 0.1, "low": 0.09, "high": 0.11, "effective_requests": 500.0, "reason": None}
+    short = {**dict.fromkeys(("value", "low", "high", "effective_requests")), "reason": "too short"}
+    means = {"reason": None, "means": {"ttft_s": mean, "tpot_s": short}}
+    page = write_page(changed_copy(run, tmp_path / "steady", batch_means=means))
+    rows = {row[0]: row[-1] for row in tables_of(page)["latency"][0][1:]}
+    assert rows["first token (TTFT)"] == "90.0 ms to 110 ms"
+    assert rows["each further token (TPOT)"] == "too short"
+    assert rows["whole answer (E2E)"] == "-"
+
+
 def test_a_study_shows_its_verdict_its_search_and_the_file_for_vllm(study: Path) -> None:
     summary, page = json.loads((study / "summary.json").read_text()), (study / "report.html").read_text()
     tables = tables_of(study / "report.html")
