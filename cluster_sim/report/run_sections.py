@@ -31,7 +31,7 @@ def latencies(stored: Stored) -> Sequence[Section]:
     columns = list(run_charts.LATENCIES)
     table = pq.read_table(stored.directory / REQUESTS, columns=columns)
     requests = {name: table[name].to_numpy().astype(np.float64) for name in columns}
-    means = stored.summary.get("batch_means", {})
+    means = stored.summary.get("batch_means", {}).get("means") or {}
     rows = [
         [words, *(seconds(stored.summary[name][key]) for key in STATISTICS), _bounds(means.get(name))]
         for name, words in NAMES.items()
