@@ -9,7 +9,7 @@ demo: $(READY) ## the main job: where speculation stops to pay
 	$(BIN)/python -m cluster_sim +sweep=spec_grid
 
 test: $(READY)
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest --numprocesses 2 --dist loadgroup
 
 lint: $(READY)
 	$(BIN)/ruff check .

@@ -25,6 +25,7 @@ from typing import Any
 
 import numpy as np
 
+from cluster_sim.choices import Arrivals
 from cluster_sim.engine.kinds import Outcome
 from cluster_sim.engine.tables import Floats
 from cluster_sim.results import Flags, Run, latencies, meets_slo
@@ -34,6 +35,7 @@ from cluster_sim.statistics import batch_means_interval, effective_number
 from cluster_sim.warmup import measured_of
 
 NUM_BATCHES = 20
+DRIFTING = (Arrivals.ramp, Arrivals.diurnal)  # one run has no steady part
 FEWEST_REQUESTS = 200  # ten a batch
 FEWEST_EFFECTIVE = 10
 ALL_ALIKE = "all batches are alike"
@@ -73,6 +75,11 @@ def batch_means(run: Run) -> dict[str, Any]:
 
 def steady_part(run: Run) -> Steady | str:
     """The part that batches are made of, or why there is none."""
+    workload = run.config.workload
+    if run.faults:
+        return "faults change the cluster during the run"
+    if workload.trace is None and workload.arrivals in DRIFTING:
+        return f"the request rate changes during the run (arrivals: {workload.arrivals.name})"
     growth = growth_of_queue(run)
     if growth.is_saturated is None:
         return "too few arrivals to tell whether the cluster keeps up with them"

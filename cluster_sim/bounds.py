@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 LARGEST_COUNT = 2**31 - 1  # the engine's tables count in 32 bits
 LARGEST_SEED = 2**63 - 1
+LARGEST_REPLICAS = 1024  # of the router: each keeps a score of every instance
 LARGEST_SPREAD = 20  # of a logit: odds of e^20; beyond it, every draft is all but certain or all but hopeless
 
 
@@ -124,6 +125,7 @@ BOUNDS = {
     "workload.turns.gap_s": _positive("the mean time between turns in s"),
     "workload.timeout_s": _positive("the time after which clients give up in s"),
     "router.signal_interval_s": Bound("the router's interval in s"),
+    "router.replicas": Bound("the number of routers", low=1, high=LARGEST_REPLICAS),
     "slo.ttft_s": _positive("the time to the first token in s"),
     "slo.tpot_s": _positive("the time per output token in s"),
     "slo.e2el_s": _positive("the time to the last token in s"),

@@ -243,6 +243,7 @@ def _routing(config: Config, class_names: Sequence[str]) -> Routing:
     return Routing(
         int(RouterPolicy[router.policy.name]),
         config.cluster.data_parallel_size,
+        router.replicas,
         float(interval_s),
         np.uint64(key),
         float(router.overlap_weight or 0.0),

@@ -22,8 +22,12 @@ def check_executor(config: Config) -> None:
                 _refuse(f"{key} has no effect with kind serial", getattr(executor, key), key, remedy)
     if executor.instances_per_host is None:
         return
-    if config.sweep is not None:
-        rule = f"{_PER_HOST} has no effect in a sweep, whose trials run whole in a worker each"
+    for whole in ("sweep", "study"):
+        if getattr(config, whole) is not None:
+            rule = f"{_PER_HOST} has no effect in a {whole}, whose trials run whole in a worker each"
+            _refuse(rule, executor.instances_per_host, _PER_HOST, "Leave it out.")
+    if config.cluster.faults:
+        rule = f"{_PER_HOST} has no effect with cluster.faults, which are simulated in one process"
         _refuse(rule, executor.instances_per_host, _PER_HOST, "Leave it out.")
     if executor.workers is not None:
         rule = f"workers has no effect with {_PER_HOST}, which says how many there are"

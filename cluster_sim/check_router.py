@@ -3,7 +3,7 @@
 import math
 from typing import NoReturn
 
-from cluster_sim.config import Config, RouterPolicy
+from cluster_sim.config import Config, RouterConfig, RouterPolicy
 from cluster_sim.errors import UserError
 from cluster_sim.schema import shown
 
@@ -34,6 +34,7 @@ def check_router(config: Config) -> None:
     if router.policy not in BLIND and router.signal_interval_s is None:
         rule = f"policy {name} needs the age of its signals"
         _refuse(rule, "null", "signal_interval_s", "Set it to 0 or more.")
+    _check_replicas(router)
     for key, owner in OWNERS.items():
         value = getattr(router, key)
         if router.policy is owner and value is None:
@@ -46,6 +47,19 @@ def check_router(config: Config) -> None:
     weight = router.overlap_weight
     if weight is not None and not 0 <= weight < math.inf:
         _refuse("overlap_weight must be 0 or more", weight, "overlap_weight", EXAMPLES["overlap_weight"])
+
+
+def _check_replicas(router: RouterConfig) -> None:
+    """Replicas differ in what they know, and vLLM's balancer makes up for that in a way of its own."""
+    name = router.policy.name
+    if router.replicas == 1:
+        return
+    if router.policy in BLIND:
+        rule = f"replicas have no effect with policy {name}, which looks at no instance"
+        _refuse(rule, router.replicas, "replicas", "Leave them out, or choose router=least_requests.")
+    if router.policy is RouterPolicy.vllm_dp:
+        rule = f"policy {name} is modelled with one API server"
+        _refuse(rule, router.replicas, "replicas", "Leave them out, or choose router=least_requests.")
 
 
 def _check_weights(config: Config) -> None:

@@ -3,6 +3,7 @@
 import re
 from collections.abc import Iterable
 
+from cluster_sim.compared import COMPARED, SHOWN
 from cluster_sim.config import SearchConfig, SweepConfig
 from cluster_sim.errors import UserError
 from cluster_sim.paths import group_names
@@ -43,11 +44,20 @@ def check_sweep(sweep: SweepConfig) -> None:
         for key in changes:
             check_key(key, f"sweep.arms.{arm}")
     _check_search(sweep, sweep.search)
+    _check_compared(sweep.compare)
     check_list(sweep.seeds, "sweep.seeds")
     if min(sweep.seeds) < 0:
         raise UserError(
             "a seed must be at least 0", min(sweep.seeds), "sweep.seeds", "Leave out the negative ones."
         )
+
+
+def _check_compared(names: Iterable[str]) -> None:
+    check_list(names, "sweep.compare")
+    for name in names:
+        if name not in COMPARED:
+            rule = "a sweep shows some of the values that it compares"
+            raise UserError(rule, repr(name), "sweep.compare", closest(name, COMPARED, "Values"))
 
 
 def _check_search(sweep: SweepConfig, search: SearchConfig | None) -> None:
@@ -64,6 +74,9 @@ def _check_search(sweep: SweepConfig, search: SearchConfig | None) -> None:
         raise UserError(
             "the key that is searched is no axis and no arm's", key, owners[0], "Leave it out there."
         )
+    if sweep.compare != list(SHOWN):
+        remedy = "Leave it out: a search shows the values that it finds."
+        raise UserError("compare has no effect with a search", sweep.compare, "sweep.compare", remedy)
     if search.low >= search.high:
         got = f"low={search.low:g}, high={search.high:g}"
         raise UserError("low < high must hold", got, "sweep.search", "Raise sweep.search.high.")

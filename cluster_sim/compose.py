@@ -150,7 +150,7 @@ class Composer:
             {group: option for one in layers for group, option in one.groups.items()}
         )
         if layers:
-            config.sweep = config.study = None
+            config.sweep = config.study = config.output.drafter = None
         for number, one in enumerate(layers, 1):
             turned_off = any(_turns_off(later.groups) for later in layers[number:])
             set_values(config, _without_speculation(one.values) if turned_off else one.values)

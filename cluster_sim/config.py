@@ -24,6 +24,7 @@ from cluster_sim.choices import (
     RouterPolicy,
     SchedulingPolicy,
 )
+from cluster_sim.compared import SHOWN
 from cluster_sim.facts import HardwareConfig, ModelConfig, Roofline
 from cluster_sim.fault_config import FaultConfig
 from cluster_sim.traffic_config import (
@@ -191,6 +192,7 @@ class RouterConfig:
     policy: RouterPolicy = MISSING
     signal_interval_s: float | None = None  # age of what it knows; 0: instant; None: it looks at nothing
     weights: list[float] | None = None  # weighted: one for each instance
+    replicas: int = 1  # routers that share the requests; between looks each knows its own dispatches only
     overlap_weight: float | None = None  # prefix_aware: KV tokens in use that a token of the prompt is worth
     classes: dict[str, list[int]] | None = None  # class_aware: class -> instances that serve it
     failed_requests: FailedRequests | None = None  # those of an instance that stops; None: retry
@@ -246,6 +248,7 @@ class SweepConfig:
     axes: dict[str, list[Any]] = MISSING  # config key -> values
     seeds: list[int] = MISSING
     search: SearchConfig | None = None  # None: every arm at every point of the axes, as they are
+    compare: list[str] = field(default_factory=lambda: list(SHOWN))  # what it prints
 
 
 @dataclass

@@ -185,7 +185,8 @@ def _levels(kinds: Sequence[Profiles]) -> Levels:
     spreads = [profile.config for profiles in kinds for profile in profiles.all()]
     runs = {profile.run_tokens for profile in spreads if profile.run_tokens is not None}
     if len(runs) > 1:
-        rule = "runs must be equally long in all classes and on all instances"
+        where = "in all classes" if len(kinds) == 1 else "in all classes and on all instances"
+        rule = f"runs must be equally long {where}"
         got = " and ".join(map(str, sorted(runs)))
         raise UserError(rule, got, f"{KEY}.run_tokens", "Set one run_tokens.")
     return Levels(

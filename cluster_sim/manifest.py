@@ -60,6 +60,8 @@ def plain(value: Any) -> Any:
 
 def _identity(tree: Mapping[str, Any], seeds: Sequence[int], digests: Mapping[str, str]) -> str:
     settings = {key: value for key, value in tree.items() if key not in _NO_RESULT_DEPENDS_ON}
+    if tree.get("sweep"):
+        settings["sweep"] = {key: value for key, value in tree["sweep"].items() if key != "compare"}
     what = [SCHEMA_VERSION, __version__, settings, list(seeds), dict(digests)]
     return hashlib.sha256(json.dumps(what, sort_keys=True).encode()).hexdigest()
 

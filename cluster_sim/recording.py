@@ -58,7 +58,7 @@ def read_rules(recording: Json) -> Rules:
 def _no_routing() -> Routing:
     none = np.zeros(1, np.int64)
     policy, part = int(RouterPolicy.round_robin), int(Part.whole)
-    return Routing(policy, 1, 0.0, np.uint64(0), 1.0, np.ones(1), none, none, part)
+    return Routing(policy, 1, 1, 0.0, np.uint64(0), 1.0, np.ones(1), none, none, part)
 
 
 def _workload(submitted: list[Json], config: Json) -> Workload:

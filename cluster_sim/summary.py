@@ -18,15 +18,14 @@ import numpy as np
 from cluster_sim.counters import acceptance, acceptance_by_draft_length, vllm_counters
 from cluster_sim.engine.kinds import Outcome
 from cluster_sim.engine.metrics import BIN_WIDTH, gap_edges_s
-from cluster_sim.engine.tables import Floats, Longs
+from cluster_sim.engine.tables import Longs
 from cluster_sim.fault_report import rows_of
 from cluster_sim.faults import plan_of
+from cluster_sim.percentiles import PERCENTILES, counted_percentile, distribution, histogram_percentile
 from cluster_sim.results import Flags, Latencies, Run, has_slo, latencies, meets_limits, meets_slo
 from cluster_sim.saturation import growth_of_queue
 from cluster_sim.statistics import wilson_interval
 from cluster_sim.warmup import measured_of
-
-PERCENTILES = (50, 90, 95, 99)
 
 
 def summarise(run: Run) -> dict[str, Any]:
@@ -96,7 +95,7 @@ def of_requests(run: Run, chosen: Flags, duration_s: float) -> dict[str, Any]:
         },
         "request_throughput_rps": _rate(completed.sum(), duration_s),
         "output_throughput_tok_s": _rate(emitted_tokens[chosen].sum(), duration_s),
-        **_within_slo(run, times, chosen & measured.chosen, duration_s - measured.cut_s),
+        **_within_slo(run, times, chosen, duration_s - measured.cut_s),
         "tokens": {
             "prompt": int(run.requests["prompt_tokens"][chosen].sum()),
             "cached": int(log["cached_tokens"][chosen].sum()),
@@ -113,9 +112,9 @@ def of_requests(run: Run, chosen: Flags, duration_s: float) -> dict[str, Any]:
 
 
 def _within_slo(run: Run, times: Latencies, chosen: Flags, duration_s: float) -> dict[str, Any]:
-    """Attainment and goodput of the `chosen` requests over `duration_s`; None without limits."""
-    good, limits = chosen & meets_slo(run, times), meets_limits(run, times)
-    asked, offered = bool(np.any(has_slo(run)[chosen])), int(chosen.sum())
+    """Attainment and goodput of the measured ones of the `chosen` over `duration_s`; None without limits."""
+    asked, chosen = bool(np.any(has_slo(run)[chosen])), chosen & measured_of(run).chosen
+    good, limits, offered = chosen & meets_slo(run, times), meets_limits(run, times), int(chosen.sum())
     return {
         "slo_goodput_rps": _rate(good.sum(), duration_s) if asked else None,
         "slo_attainment": int(good.sum()) / offered if asked and offered else None,
@@ -148,36 +147,6 @@ def chunk_tokens(counts: Longs) -> dict[str, Any]:
         "p99": counted_percentile(counts, 99) if some else None,
         "histogram": counts[1:].tolist(),
     }
-
-
-def distribution(values: Floats) -> dict[str, float | None]:
-    """Mean and percentiles (numpy's linear interpolation) of `values`; all None when there are none."""
-    if len(values) == 0:
-        return dict.fromkeys(("mean", *(f"p{percent}" for percent in PERCENTILES)))
-    quantiles = np.percentile(values, PERCENTILES)
-    names = (f"p{percent}" for percent in PERCENTILES)
-    return {"mean": float(values.mean()), **dict(zip(names, quantiles.tolist(), strict=True))}
-
-
-def histogram_percentile(counts: Longs, edges: Floats, percent: float) -> float:
-    """The value below which `percent` (above 0) of the counted lie, spread evenly over their bins.
-
-    Bin i is from edges[i] to edges[i + 1]. The sample's percentile lies in the same bin, or at the edge that
-    it shares with the next: the error is no more than a bin's width.
-    """
-    below = np.concatenate(([0], np.cumsum(counts)))
-    rank = percent / 100 * below[-1]
-    bin_of = int(np.searchsorted(below[1:], rank, side="left"))
-    inside = (rank - below[bin_of]) / counts[bin_of]
-    return float(edges[bin_of] + inside * (edges[bin_of + 1] - edges[bin_of]))
-
-
-def counted_percentile(counts: Longs, percent: float) -> float:
-    """The linear percentile (as numpy's) of a sample that holds the number i counts[i] times."""
-    rank = percent / 100 * (int(counts.sum()) - 1)
-    through = np.cumsum(counts)
-    low, high = np.searchsorted(through, [np.floor(rank), np.ceil(rank)], side="right")
-    return float(low + (rank - np.floor(rank)) * (high - low))
 
 
 def _gaps(bins: Longs, sum_s: float) -> dict[str, float | None]:

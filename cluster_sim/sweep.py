@@ -99,7 +99,7 @@ def run_sweep(config: Config, overrides: Sequence[str]) -> int:
         comparison = compare_capacities(searches, sweep) if searches else _compared(sweep, trials, rows)
         machine["wall_s"] = time.perf_counter() - started_s
         write_json(directory / SUMMARY, {**comparison, **machine})
-    _print_results(comparison, rows, sweep.baseline, directory)
+    _print_results(comparison, rows, sweep, directory)
     leave_page(config.output, directory)
     return 0
 
@@ -228,9 +228,13 @@ def _compared(sweep: SweepConfig, trials: Sequence[Trial], rows: Sequence[Row]) 
     return {**comparison, "flips": flips, "optima": optima_tree(optima, comparison["crossover"])}
 
 
-def _print_results(comparison: dict[str, Any], rows: Sequence[Row], baseline: str, directory: Path) -> None:
-    view = capacity_view if "capacity" in comparison else sweep_view
-    show(view(comparison, baseline, width()))
+def _print_results(
+    comparison: dict[str, Any], rows: Sequence[Row], sweep: SweepConfig, directory: Path
+) -> None:
+    if "capacity" in comparison:
+        show(capacity_view(comparison, sweep.baseline, width()))
+    else:
+        show(sweep_view(comparison, sweep.baseline, width(), sweep.compare))
     for warning, count in Counter(text for row in rows for text in row["warnings"]).items():
         say(f"warning: {warning} ({count} of {len(rows)} trials)")
     say(f"results in {directory}")

@@ -66,7 +66,7 @@ def new_world(rules: Rules) -> World:
         preempted=_ints(num_instances, depth, seats),
         kv=_new_kv(rules, seats),
         memory=empty_table(RouterMemory, num_instances),
-        scores=_longs(num_instances // rules.routing.ranks),
+        scores=_longs(rules.routing.replicas, num_instances // rules.routing.ranks),
         hits=_longs(_hit_rows(rules), num_instances // rules.routing.ranks),
         sent_to=np.full(num_requests, -1, np.int32),
         log=empty_table(

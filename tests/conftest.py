@@ -1,4 +1,4 @@
-"""What all tests share: the reading beside the repository, and hypothesis without chance or clocks."""
+"""What all tests share: the reading beside the repository, hypothesis without chance or clocks, and order."""
 
 from pathlib import Path
 
@@ -9,6 +9,13 @@ settings.register_profile("repeatable", derandomize=True, deadline=None, databas
 settings.load_profile("repeatable")
 
 SHARED = Path(__file__).resolve().parents[2] / "shared"
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Of several processes one runs all that starts Ray: one runtime at a time; the files stay whole else."""
+    for item in items:
+        group = "ray" if item.get_closest_marker("ray") else item.path.name
+        item.add_marker(pytest.mark.xdist_group(group))
 
 
 @pytest.fixture(scope="session")

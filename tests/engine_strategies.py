@@ -102,6 +102,7 @@ def scenarios(draw: st.DrawFn, may_abort: bool = True) -> Scenario:
         policy=draw(st.sampled_from(RouterPolicy)),
         signal_interval_s=draw(st.sampled_from([0.0, 0.5, 2.0])),
         seed=draw(st.integers(0, 2**32)),
+        replicas=draw(st.sampled_from([1, 1, 2, 3])),
     )
 
 

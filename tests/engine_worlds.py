@@ -93,16 +93,19 @@ class Scenario:
     seed: int = 1
     ranks: int = 1  # servers in an instance
     in_lockstep: bool = False
+    replicas: int = 1  # of the router
 
     def rules(self) -> Rules:
         workload, drafts = workload_of(self.requests), longest_draft(self.servers)
         luck = luck_of(workload, same_for_every_length(self.conditional, drafts), self.seed)
         proposals = [length for asked in self.requests for length in asked.proposals]
+        servers, interval_s = len(self.servers), self.signal_interval_s
+        routing = routing_of(self.policy, servers, self.ranks, interval_s, self.seed)
         rules = rules_of(
             workload,
             self.servers,
             luck._replace(fates=fates_of(self.requests), proposals=np.array(proposals, np.int32)),
-            routing_of(self.policy, len(self.servers), self.ranks, self.signal_interval_s, self.seed),
+            routing._replace(replicas=self.replicas),
         )
         return (
             rules._replace(lockstep=lockstep_of(len(self.servers), self.ranks)) if self.in_lockstep else rules
@@ -112,11 +115,12 @@ class Scenario:
 def routing_of(
     policy: RouterPolicy, servers: int, ranks: int = 1, signal_interval_s: float = 0.0, seed: int = 1
 ) -> Routing:
-    """Equal weights, and every instance for every one of three classes."""
+    """One router, equal weights, and every instance for every one of three classes."""
     instances = servers // ranks
     return Routing(
         int(policy),
         ranks,
+        1,
         float(signal_interval_s),
         np.uint64(seed),
         1.0,

@@ -19,10 +19,10 @@ from cluster_sim.trials import JOURNAL, MACHINE_KEYS
 ROOT = Path(__file__).resolve().parent.parent
 SMALL = (
     "+sweep=spec_grid",
+    "output.page=false",
     "sweep.axes.workload.request_rate=[4,60]",
     "sweep.seeds=[0,1]",
     "workload.requests=150",
-    "output.page=false",
 )
 TRIALS_OF_SMALL = 20  # 5 arms, 2 rates, 2 seeds
 LONGER = (*SMALL, "sweep.seeds=[" + ",".join(map(str, range(25))) + "]", "workload.requests=1000")

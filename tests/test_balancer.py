@@ -9,7 +9,7 @@ from engine_worlds import Asked, Scenario, Server, play
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cluster_sim.engine import router
+from cluster_sim.engine import balancer, router
 from cluster_sim.engine.kinds import RouterPolicy
 from cluster_sim.engine.rules import Rules
 from cluster_sim.engine.state import World
@@ -34,7 +34,7 @@ def knowing(ranks: int = 3, instances: int = 1, requests: int = 12, **known: Any
 def rank_of(**known: Any) -> int:
     """The rank of an only instance that the balancer chooses."""
     world, rules = knowing(ranks=len(known["in_flight"]), **known)
-    return router.least_loaded_rank(world.memory, rules, 0)
+    return balancer.least_loaded_rank(world.memory, rules, 0)
 
 
 def test_the_rank_with_the_fewest_requests_gets_the_next() -> None:
@@ -119,3 +119,11 @@ def test_a_snapshot_shows_who_is_still_busy() -> None:
     requests = (Asked(0.0, 8, 60), *(Asked(number * 5.0, 8, 1) for number in (1, 2, 3)))
     scenario = Scenario(requests, (Server(),) * 2, ranks=2)
     assert play(scenario.rules()).log["instance"].tolist() == [0, 1, 1, 1]
+
+
+def test_weights_stay_shares_when_the_balancer_looks_at_the_ranks() -> None:
+    """What each instance was sent is no snapshot: 3 to 1 over 40 requests and as many looks at idle ranks."""
+    requests = tuple(Asked(float(number), 8, 1) for number in range(40))
+    rules = Scenario(requests, (Server(),) * 4, (), RouterPolicy.weighted, ranks=2).rules()
+    rules = rules._replace(routing=rules.routing._replace(weights=np.array([3.0, 1.0])))
+    assert np.bincount(play(rules).log["instance"] // 2).tolist() == [30, 10]

@@ -1,6 +1,7 @@
 """Batch means: what is cut, what batches are, when there is no interval. Coverage: test_coverage.py."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ from numpy.typing import NDArray
 
 from cluster_sim.batch_means import ALL_ALIKE, NAMES, NUM_BATCHES, Steady, batch_means, steady_part
 from cluster_sim.compose import compose
+from cluster_sim.faults import Happened
 from cluster_sim.results import Run
 from cluster_sim.single import run_single
 from cluster_sim.statistics import batch_means_interval, effective_number, mean_interval
@@ -97,6 +99,11 @@ def test_the_output_rate_of_a_constant_flow_is_that_of_its_arrivals() -> None:
             steady_run(overrides=("workload.warmup=0.9",)),
             "100 requests between warm-up and cool-down: it takes 200",
         ),
+        (
+            steady_run(overrides=("workload=diurnal",)),
+            "the request rate changes during the run (arrivals: diurnal)",
+        ),
+        (replace(steady_run(), faults=(Happened(0, 1, 1),)), "faults change the cluster during the run"),
     ],
 )
 def test_a_run_without_a_steady_part_has_no_interval_and_says_why(run: Run, reason: str) -> None:

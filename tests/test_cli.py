@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from cluster_sim import __version__, cli, single, sweep
+from cluster_sim import __version__, cli, single, sweep, usage
 from cluster_sim.config import AcceptancePolicy, Config, Method, RouterPolicy
 
 SLOW = ("numba", "ray", "pandas", "pyarrow", "hydra", "omegaconf", "numpy")
@@ -61,7 +61,7 @@ def test_help_names_every_command_and_option(capsys: pytest.CaptureFixture[str])
 def test_help_may_be_asked_for_anywhere(command: str, capsys: pytest.CaptureFixture[str]) -> None:
     for words in ([command, "--help"], ["-h", command], [command, "there", "--bundle", "x", "-h"]):
         assert cli.main(words) == 0
-        assert capsys.readouterr().out == cli.HELP
+        assert capsys.readouterr().out == usage.HELP
 
 
 def test_help_waits_for_no_heavy_import() -> None:
@@ -108,7 +108,7 @@ def test_debug_shows_where_an_error_comes_from() -> None:
         (
             ["lst"],
             "the first word must be a command or an override KEY=VALUE, but got 'lst' (command line). "
-            "Did you mean list? Commands: validate, import-bundle, replay-vllm, list.",
+            "Did you mean list? Commands: validate, import-bundle, trace, report, replay-vllm, list.",
         ),
         (
             ["--jobs"],
@@ -190,6 +190,7 @@ def test_without_a_command_one_simulation_runs(
     assert summary["requests"]["completed"] == 20
     assert {path.name for path in Path("here").iterdir()} == {
         "manifest.yaml",
+        "report.html",
         "requests",
         "summary.json",
         "trials.parquet",

@@ -22,6 +22,7 @@ def row(arm: str, rate: float, seed: int, throughput: float, tpot_s: float | Non
         "seed": seed,
         "output_throughput_tok_s": throughput,
         "tpot_s.mean": tpot_s,
+        "ttft_s.p99": tpot_s and tpot_s * rate,
         "slo_goodput_rps": None,
         "saturated": rate > 8,
         **others,
@@ -68,7 +69,15 @@ def test_the_crossover_is_the_lowest_rate_at_which_the_arm_loses() -> None:
     assert found == {
         "axis": RATE_AXIS,
         "arms": {
-            "K=3": [{"axes": {}, "output_throughput_tok_s": 16, "tpot_s": None, "slo_goodput_rps": None}]
+            "K=3": [
+                {
+                    "axes": {},
+                    "output_throughput_tok_s": 16,
+                    "ttft_p99_s": None,
+                    "tpot_s": None,
+                    "slo_goodput_rps": None,
+                }
+            ]
         },
     }
 

@@ -12,12 +12,14 @@ import numba
 import numpy as np
 import pytest
 from engine_worlds import Asked, Scenario, Server, columns_of, play
+from faulty_worlds import drain, play_through, slow, stop
 
 from cluster_sim.build import build
 from cluster_sim.compose import compose
 from cluster_sim.engine import by_hand, loop
 from cluster_sim.engine.kinds import LuckKind, RouterPolicy
 from cluster_sim.engine.rules import Rules
+from cluster_sim.engine.state import World
 from cluster_sim.recording import read_rules
 from cluster_sim.replay import first_difference, recordings
 from cluster_sim.world import new_world
@@ -110,14 +112,22 @@ def all_rules() -> dict[str, Rules]:
 
 
 def digests() -> dict[str, str]:
-    """A digest of every column of each world at its end; and of what vLLM's recordings say."""
-    found = {}
-    for name, rules in all_rules().items():
-        parts = (column.encode() + values for column, values in columns_of(play(rules)))
-        found[name] = hashlib.sha256(b"".join(parts)).hexdigest()
+    """A digest of each world at its end, through faults as well; and what vLLM's recordings say."""
+    found = {name: digest_of(play(rules)) for name, rules in all_rules().items()}
+    faults = (stop([0], 0.75, 1.5), drain([1], 1.75, 2.5), slow([2], 2.0, 0.5))
+    for policy in (RouterPolicy.least_requests, RouterPolicy.weighted):
+        for loses in (False, True):
+            world, _ = play_through(WORLDS[f"router {policy.name}"], *faults, loses=loses)
+            found[f"faults, {policy.name}, {'lose' if loses else 'retry'}"] = digest_of(world)
     for path in recordings([TESTS / "vllm_traces"])[:12]:
         found[path.stem] = str(first_difference(path))
     return found
+
+
+def digest_of(world: World) -> str:
+    """Of every column."""
+    parts = (column.encode() + values for column, values in columns_of(world))
+    return hashlib.sha256(b"".join(parts)).hexdigest()
 
 
 def in_another_process(cache: Path, **switches: str) -> dict[str, str]:
@@ -139,11 +149,11 @@ def test_every_mode_gives_the_same_bytes(switch: str, tmp_path: Path) -> None:
 
 
 def test_the_worlds_compared_are_not_trivial() -> None:
-    """They preempt, hit, speculate, cancel, stop and reject."""
+    """They preempt, hit, speculate, give up, stop and reject."""
     logs = [play(rules).log for rules in all_rules().values()]
     for column in ("preemptions", "cached_tokens", "accepted_tokens"):
         assert sum(log[column].sum() for log in logs) >= 5
-    assert {int(outcome) for log in logs for outcome in log["outcome"]} == {1, 2, 3}
+    assert {int(outcome) for log in logs for outcome in log["outcome"]} == {1, 2, 4}
 
 
 @pytest.mark.skipif(numba.config.DISABLE_JIT, reason="nothing is compiled with NUMBA_DISABLE_JIT")

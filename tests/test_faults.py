@@ -225,8 +225,7 @@ def test_faults_read_back_from_the_configuration_as_printed() -> None:
         (
             "{instances: [0], kind: stop}",
             "every mandatory key must have a value, but got none for cluster.faults[0].from_s "
-            "(cluster.faults[0].from_s). Set cluster.faults[0].from_s=VALUE, or choose an option of the "
-            "group that does.",
+            "(cluster.faults[0].from_s). Give it in that entry of the list.",
         ),
     ],
 )

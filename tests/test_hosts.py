@@ -69,18 +69,17 @@ TIGHT = Server(
 )
 CROWD = tuple(
     Asked(
-        arrival_s=number // 5 * 0.25 + (0.125 if number % 7 == 0 else 0.0),
+        arrival_s=number // 5 * 1.25 + number % 5 * 0.125,
         prompt_tokens=5 + 7 * number % 20,
-        max_tokens=6 + 5 * number % 11,
+        max_tokens=6 + 5 * number % 23,
         stop_at=9 if number % 5 == 0 else 0,
         priority=number % 3,
-        workload_class=0,
-        abort_s=number * 0.05 + 2.5 if number % 7 == 3 else 1e9,
+        abort_s=number * 0.25 + 2.5 if number % 7 == 3 else 1e9,
         content=(number % 2, 0, number % 2, number % 3) if number % 4 else (),
         proposals=(2, 0, 3) if number % 6 == 1 else (),
         is_rejected=number in (0, 8, 31, 59),
     )
-    for number in sorted(range(60), key=lambda number: number // 5 * 0.25 + (0.125 if number % 7 == 0 else 0))
+    for number in range(60)
 )
 
 
@@ -130,7 +129,7 @@ def test_the_crowd_is_not_trivial() -> None:
     assert {int(outcome) for outcome in log["outcome"]} == {
         int(Outcome.completed),
         int(Outcome.rejected),
-        int(Outcome.cancelled),
+        int(Outcome.timed_out),
     }
     assert log["preemptions"].sum() > 3
     assert log["cached_tokens"].sum() > 50
@@ -362,6 +361,20 @@ def test_a_big_cluster_is_spread_where_that_saves_more_than_ray_costs(
             ["+sweep=spec_grid", "executor.instances_per_host=1"],
             "instances_per_host has no effect in a sweep, whose trials run whole in a worker each, but got 1 "
             "(executor.instances_per_host). Leave it out.",
+        ),
+        (
+            ["+study=draft_schedule", "executor.instances_per_host=1"],
+            "instances_per_host has no effect in a study, whose trials run whole in a worker each, but got 1 "
+            "(executor.instances_per_host). Leave it out.",
+        ),
+        (
+            [
+                "executor=ray",
+                "executor.instances_per_host=1",
+                "cluster.faults=[{instances: [0], kind: stop, from_s: 1}]",
+            ],
+            "instances_per_host has no effect with cluster.faults, which are simulated in one process, but "
+            "got 1 (executor.instances_per_host). Leave it out.",
         ),
         (
             ["executor=ray", "executor.instances_per_host=1", "executor.workers=2"],

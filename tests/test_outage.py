@@ -132,8 +132,8 @@ def test_a_client_who_gives_up_before_the_stop_or_at_the_router_is_not_sent_agai
     requests = (Asked(0.0, 8, 9, abort_s=2.25), Asked(0.0, 8, 9, abort_s=5.0), Asked(0.0, 8, 1))
     world, (happened,) = play_through(Scenario(requests, (ONE_SEAT,)), stop([0], 2.5, 10.0))
     assert [Outcome(outcome).name for outcome in world.log["outcome"]] == [
-        "cancelled",
-        "cancelled",
+        "timed_out",
+        "timed_out",
         "completed",
     ]
     assert world.log["emitted_tokens"].tolist() == [2, 0, 1]
@@ -144,7 +144,7 @@ def test_a_client_who_gives_up_before_the_stop_or_at_the_router_is_not_sent_agai
 def test_a_client_who_gives_up_while_no_instance_returns_has_given_up() -> None:
     requests = (Asked(0.0, 8, 9, abort_s=50.0), Asked(0.0, 8, 9))
     world, _ = play_through(Scenario(requests, (STEADY,)), stop([0], 2.5))
-    assert [Outcome(outcome).name for outcome in world.log["outcome"]] == ["cancelled", "failed"]
+    assert [Outcome(outcome).name for outcome in world.log["outcome"]] == ["timed_out", "failed"]
 
 
 # ---- drain and slow ----
@@ -243,6 +243,23 @@ def test_no_policy_sends_anything_to_an_instance_that_is_down(policy: RouterPoli
     assert 1 not in instance[(arrival_s >= 10.0) & (arrival_s < 20.0)]
     assert 1 in instance[arrival_s >= 20.0]
     assert happened.failed_requests == world.log["retries"].sum() > 0
+
+
+def test_the_router_looks_at_the_instances_before_it_sends_again() -> None:
+    """By its snapshot of 0 s both others have a request; instance 2 has finished its own."""
+    requests = (Asked(0.0, 8, 9), Asked(0.0, 8, 9), Asked(0.0, 8, 1))
+    scenario = Scenario(requests, (STEADY,) * 3, (), RouterPolicy.least_requests, 10.0)
+    world, _ = play_through(scenario, stop([0], 2.5))
+    assert world.log["instance"].tolist() == [2, 1, 2]
+
+
+def test_requests_of_a_priority_queue_wait_in_an_fcfs_queue_and_fail_there_once_more() -> None:
+    requests = tuple(Asked(0.0, 8, 9) for _ in range(8))
+    scenario = Scenario(requests, (replace(ONE_SEAT, is_priority=True), ONE_SEAT))
+    world, happened = play_through(scenario, stop([0], 0.5, 3.0), stop([1], 1.5))
+    assert [event.failed_requests for event in happened] == [4, 8]
+    assert world.log["retries"].tolist() == [2, 1] * 4
+    assert np.all(world.log["outcome"] == Outcome.completed)
 
 
 def test_a_weighted_instance_does_not_make_up_for_what_it_missed() -> None:

@@ -106,6 +106,8 @@ def test_the_identity_is_of_what_results_depend_on() -> None:
     same = identity()
     assert identity("output.dir=elsewhere", "executor=ray") == same
     assert identity(wall_s=9.0) == same
+    shows = ("+sweep=spec_grid", "sweep.compare=[ttft_p99_s]")
+    assert identity(*shows) == identity(*shows[:1]) != same
     assert len({same, identity("seed=1"), identity("slo.ttft_s=1"), identity(workload_digest="e")}) == 4
 
 

@@ -28,11 +28,14 @@ BY_REQUESTS = [
 ALARM_999 = 3.09  # normal quantile of 0.999
 
 
-def rules_for(policy: RouterPolicy, instances: int, requests: int = 1000, **columns: object) -> Rules:
+def rules_for(
+    policy: RouterPolicy, instances: int, requests: int = 1000, replicas: int = 1, **columns: object
+) -> Rules:
     """Any traffic: session and class of a request are its number, unless given."""
     given_columns = {"session": np.arange(requests), "workload_class": 0, "prompt_tokens": 8, "max_tokens": 4}
     workload = plain_workload(requests, **{**given_columns, **columns})
-    return rules_of(workload, (Server(),) * instances, None, routing_of(policy, instances, 1, 0.5))
+    routing = routing_of(policy, instances, 1, 0.5)._replace(replicas=replicas)
+    return rules_of(workload, (Server(),) * instances, None, routing)
 
 
 def chosen(rules: Rules, scores: Longs, requests: int, hits: Longs | None = None) -> Longs:
@@ -55,35 +58,42 @@ def dispatched(rules: Rules, requests: int) -> Longs:
 # ---- what all of them keep to ----
 
 
+@pytest.mark.parametrize("replicas", [1, 3])
 @pytest.mark.parametrize("policy", POLICIES)
 class TestEveryPolicy:
-    """The contract of a policy."""
+    """The contract of a policy, in one router and in several side by side."""
 
     @pytest.mark.parametrize("instances", [1, 2, 3, 7, 64])
-    def test_names_an_instance_there_is(self, policy: RouterPolicy, instances: int) -> None:
+    def test_names_an_instance_there_is(self, policy: RouterPolicy, replicas: int, instances: int) -> None:
         scores = np.arange(instances)[::-1].copy()
-        found = chosen(rules_for(policy, instances), scores, 200)
+        found = chosen(rules_for(policy, instances, replicas=replicas), scores, 200)
         assert found.min() >= 0
         assert found.max() < instances
 
-    def test_names_the_same_instance_for_the_same_request_and_knowledge(self, policy: RouterPolicy) -> None:
-        rules, scores = rules_for(policy, 5), np.array([3, 1, 2, 1, 9])
+    def test_names_the_same_instance_for_the_same_request_and_knowledge(
+        self, policy: RouterPolicy, replicas: int
+    ) -> None:
+        rules, scores = rules_for(policy, 5, replicas=replicas), np.array([3, 1, 2, 1, 9])
         assert np.array_equal(chosen(rules, scores, 100), chosen(rules, scores, 100))
 
-    def test_uses_all_instances_that_are_equal(self, policy: RouterPolicy) -> None:
-        counts = dispatched(rules_for(policy, 4), 400)
+    def test_uses_all_instances_that_are_equal(self, policy: RouterPolicy, replicas: int) -> None:
+        counts = dispatched(rules_for(policy, 4, replicas=replicas), 400)
         assert counts.sum() == 400
         assert counts.min() > 50
 
-    def test_never_names_one_that_is_down_while_another_is_up(self, policy: RouterPolicy) -> None:
+    def test_never_names_one_that_is_down_while_another_is_up(
+        self, policy: RouterPolicy, replicas: int
+    ) -> None:
         scores = np.array([routers.DOWN, 7, routers.DOWN, 9])
-        assert set(chosen(rules_for(policy, 4), scores, 200).tolist()) <= {1, 3}
+        assert set(chosen(rules_for(policy, 4, replicas=replicas), scores, 200).tolist()) <= {1, 3}
 
     @pytest.mark.parametrize("is_priority", [False, True])
-    def test_serves_every_request_wherever_it_goes(self, policy: RouterPolicy, is_priority: bool) -> None:
+    def test_serves_every_request_wherever_it_goes(
+        self, policy: RouterPolicy, replicas: int, is_priority: bool
+    ) -> None:
         requests = tuple(Asked(number * 0.125, 8, 6, priority=number % 3) for number in range(60))
         servers = (Server(is_priority=is_priority), Server(is_async=True), Server(step_s=0.25))
-        log = play(Scenario(requests, servers, (), policy, 0.5).rules()).log
+        log = play(Scenario(requests, servers, (), policy, 0.5, replicas=replicas).rules()).log
         assert log["emitted_tokens"].tolist() == [6] * 60
         assert set(log["instance"].tolist()) == {0, 1, 2}
 
@@ -202,3 +212,31 @@ def test_signals_age_and_own_dispatches_do_not() -> None:
     assert play(fast.rules()).log["instance"].tolist() == [0, 1, 0]
     fresh = replace(fast, signal_interval_s=0.0)
     assert play(fresh.rules()).log["instance"].tolist() == [0, 1, 0]
+
+
+def test_replicas_look_at_their_own_dispatches_only() -> None:
+    """Each of four replicas sends until it has made up for the difference it saw; one router does so once."""
+    for replicas, first_instance in ((1, 25), (4, 40)):
+        rules = rules_for(RouterPolicy.least_requests, 2, replicas=replicas)
+        world = new_world(rules)
+        world.scores[:] = [0, 10]
+        for request in range(40):
+            router.dispatch(world, rules, request)
+        assert world.memory["dispatched"].tolist() == [first_instance, 40 - first_instance]
+
+
+def test_replicas_see_one_another_s_dispatches_at_the_next_look() -> None:
+    rules = rules_for(RouterPolicy.least_requests, 2, replicas=2)
+    world = new_world(rules)
+    world.scores[:] = [0, 10]
+    for request in range(6):
+        router.dispatch(world, rules, request)
+    assert world.scores.tolist() == [[3, 10], [3, 10]]
+    router.observe(world, rules)
+    assert world.scores.tolist() == [[6, 0], [6, 0]]
+
+
+def test_scans_of_replicas_start_apart() -> None:
+    """Replica r of R on n instances starts at r n / R (vLLM: eng_start_index)."""
+    found = chosen(rules_for(RouterPolicy.least_requests, 4, replicas=2), np.zeros(4, np.int64), 8)
+    assert found.tolist() == [0, 2, 1, 3, 2, 0, 3, 1]

@@ -63,7 +63,7 @@ def test_padding_is_the_next_size_or_none():
 def test_arrays_cover_the_engine_and_are_named_as_its_table():
     arrays = step_arrays(BUNDLE, engine(), EAGLE3)
     names = set(vars(arrays)) - {"warnings"}
-    assert names == set(StepTime._fields) - {"bundle_of"}
+    assert names == set(StepTime._fields) - {"bundle_of", "slowdown"}
     assert arrays.dense_s.shape == (1 + 1 + 3 + 1, 8193)  # mixed, 1 + K tokens a request, no graph
     assert arrays.head_s.shape == (1024 * 4 + 1,)
     assert arrays.decode_attention_s.shape[0] == 2 + 3

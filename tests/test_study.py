@@ -87,6 +87,12 @@ def test_the_same_command_again_simulates_nothing_and_leaves_the_same(
     assert json.loads((whole / "summary.json").read_text())["engine_wall_s"] == 0
 
 
+def test_the_checkpoint_can_be_named_afterwards(whole: Path) -> None:
+    assert studied(whole, *SMALL, "output.drafter=org/drafter") == 0
+    assert json.loads((whole / "schedule.json").read_text())["model"] == "org/drafter"
+    assert json.loads((whole / "summary.json").read_text())["engine_wall_s"] == 0
+
+
 def test_another_study_in_the_same_directory_is_refused(whole: Path) -> None:
     with pytest.raises(UserError, match="a directory of results holds one run or sweep"):
         studied(whole, *SMALL, "study.max_draft_length=2")

@@ -13,15 +13,9 @@ from cluster_sim.counters import acceptance
 from cluster_sim.engine.kinds import Outcome
 from cluster_sim.engine.metrics import gap_bin, gap_edges_s
 from cluster_sim.engine.state import Totals
+from cluster_sim.percentiles import counted_percentile, distribution, histogram_percentile
 from cluster_sim.run import simulate
-from cluster_sim.summary import (
-    counted_percentile,
-    distribution,
-    histogram_percentile,
-    of_requests,
-    simulated_s,
-    summarise,
-)
+from cluster_sim.summary import of_requests, simulated_s, summarise
 from cluster_sim.world import empty_table
 
 CONTRACT = {  # of scripts and people, ../shared/DESIGN.md section 15

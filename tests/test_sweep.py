@@ -92,7 +92,7 @@ def test_a_schedule_of_the_tables_is_found_once_and_recorded() -> None:
 def test_a_trial_is_what_the_command_line_with_its_values_is() -> None:
     trial = planned(*SMALL)[-2]
     plain = ["speculation.num_speculative_tokens=5", "workload.request_rate=60", "seed=1"]
-    assert trial.config == Composer([*plain, "workload.requests=150"]).config
+    assert trial.config == Composer([*plain, "workload.requests=150", "output.page=false"]).config
 
 
 def test_a_bad_trial_stops_the_sweep_with_its_name_before_anything_is_written(tmp_path: Path) -> None:

@@ -8,15 +8,17 @@ import pytest
 from example_run import example_run, example_tally
 from test_comparison import rows
 
+from cluster_sim.compared import COMPARED
 from cluster_sim.comparison import RATE_AXIS, compare_arms
 from cluster_sim.report import progress as progress_module
-from cluster_sim.report.crossover import crossover_sentences, sweep_view
+from cluster_sim.report.crossover import GAINS, LOSSES, TITLES, crossover_sentences, sweep_view
 from cluster_sim.report.progress import progress
 from cluster_sim.report.terminal import header_of, run_view, to_text
 from cluster_sim.report.words import figures, percent, seconds
 from cluster_sim.summary import summarise
 
 WIDTHS = (80, 160)
+SHOWN = ("output_throughput_tok_s", "tpot_s")
 
 
 def shown(width: int, changes: dict[str, Any] | None = None, **run_changes: Any) -> str:
@@ -143,7 +145,10 @@ def test_the_means_of_one_run_carry_half_of_their_intervals() -> None:
 
 def test_intervals_that_cover_too_seldom_and_runs_that_are_too_short_are_named() -> None:
     few = words_of(batch_means(effective_requests=42.0))
-    assert "the intervals of TTFT (42) cover too seldom" in few
+    assert (
+        "too narrow for TTFT: neighbouring requests are alike, and all of them tell as much as 42 independent"
+        in few
+    )
     none = dict.fromkeys(("value", "low", "high", "effective_requests"))
     short = words_of(batch_means(**none, reason="the requests tell as much as 3"))
     assert "the run is too short for TTFT" in short
@@ -174,7 +179,7 @@ def test_colours_are_only_there_when_asked_for() -> None:
 def test_the_crossover_table_fits_the_terminal(width: int) -> None:
     arms = [f"K={length}" for length in range(10)]
     trials = [{**row, "arm": arm} for row in rows() for arm in (arms if row["arm"] == "K=3" else ["off"])]
-    text = to_text(sweep_view(compare_arms(trials, "off", [RATE_AXIS]), "off", width), width, False)
+    text = to_text(sweep_view(compare_arms(trials, "off", [RATE_AXIS]), "off", width, SHOWN), width, False)
     assert max(map(len, text.splitlines())) <= width
     assert "…" not in text
     header_words = [word for line in text.splitlines() if "requests/s  " in line for word in line.split()]
@@ -182,7 +187,7 @@ def test_the_crossover_table_fits_the_terminal(width: int) -> None:
 
 
 def test_the_crossover_table_marks_wins_losses_ties_and_saturation() -> None:
-    text = to_text(sweep_view(compare_arms(rows(), "off", [RATE_AXIS]), "off", 80), 80, False)
+    text = to_text(sweep_view(compare_arms(rows(), "off", [RATE_AXIS]), "off", 80, SHOWN), 80, False)
     text = " ".join(text.split())
     for words in (
         "output throughput: tokens/s, and ratio to it (above 1 is better) requests/s off K=3",
@@ -195,14 +200,45 @@ def test_the_crossover_table_marks_wins_losses_ties_and_saturation() -> None:
         assert words in text
 
 
+def test_a_sweep_shows_the_values_that_it_is_asked_to_compare() -> None:
+    """In that order: the p99 of TTFT grows with the rate, from half the baseline's."""
+    shown = ("ttft_p99_s", "output_throughput_tok_s")
+    text = to_text(sweep_view(compare_arms(rows(), "off", [RATE_AXIS]), "off", 80, shown), 80, False)
+    text = " ".join(text.split())
+    first, second = "time to first token (TTFT): p99, and ratio to it", "output throughput: tokens/s"
+    assert 0 <= text.index(first) < text.index(second)
+    assert "time per output token" not in text
+    assert " 16 319 ms* 0.501 [0.499, 0.504] +* " in text
+    assert "K=3: shorter p99 TTFT than off up to 8 requests/s; loses throughput from 16 requests/s." in text
+
+
+def test_a_baseline_that_could_be_nothing_is_not_said_to_be_of_one_seed() -> None:
+    """Fieller's interval has no end where the baseline's mean could be 0: here 20, 1,000 and 20 tokens/s."""
+    wild = [
+        {**row, "output_throughput_tok_s": 1000.0 if row["seed"] == 1 else 20.0, "tpot_s.mean": 0.02}
+        for row in rows()
+    ]
+    text = to_text(sweep_view(compare_arms(wild, "off", [RATE_AXIS]), "off", 160, SHOWN), 160, False)
+    text = " ".join(text.split())
+    assert " 2 347 1.00 ? " in text
+    assert "? no interval: one seed, or a baseline too uncertain;" in text
+
+
+def test_every_compared_value_has_a_title_and_words_for_the_sentence() -> None:
+    assert list(TITLES) == list(COMPARED)
+    assert {name: name in LOSSES for name in GAINS | LOSSES} == {
+        name: more_is_better for name, (_, more_is_better) in COMPARED.items()
+    }
+
+
 def test_the_interval_shrinks_to_a_half_width_where_there_is_no_room() -> None:
-    text = to_text(sweep_view(compare_arms(rows(), "off", [RATE_AXIS]), "off", 45), 45, False)
+    text = to_text(sweep_view(compare_arms(rows(), "off", [RATE_AXIS]), "off", 45, SHOWN), 45, False)
     assert "0.50 ±0.00 +" in text
 
 
 def test_an_arm_that_never_wins_and_never_loses_says_so() -> None:
     same = [{**row, "tpot_s.mean": 0.02, "output_throughput_tok_s": 100.0} for row in rows()]
-    sentences = list(crossover_sentences(compare_arms(same, "off", [RATE_AXIS]), "off"))
+    sentences = list(crossover_sentences(compare_arms(same, "off", [RATE_AXIS]), "off", SHOWN))
     assert sentences == ["K=3: faster per token than off nowhere; loses throughput nowhere in the sweep."]
 
 
@@ -211,7 +247,7 @@ def test_wins_with_holes_are_listed() -> None:
         {**row, "saturated": False, "tpot_s.mean": 0.02 if row[RATE_AXIS] == 8 else row["tpot_s.mean"]}
         for row in rows()
     ]
-    (sentence,) = crossover_sentences(compare_arms(holes, "off", [RATE_AXIS]), "off")
+    (sentence,) = crossover_sentences(compare_arms(holes, "off", [RATE_AXIS]), "off", SHOWN)
     assert "faster per token than off at 2, 16, 32 requests/s" in sentence
 
 
@@ -279,5 +315,5 @@ def test_one_seed_judges_nothing_and_says_so() -> None:
         "vs_baseline": {"K=3": [entry]},
         "crossover": {"axis": "workload.request_rate", "arms": {"K=3": []}},
     }
-    (sentence,) = crossover_sentences(comparison, "off")
+    (sentence,) = crossover_sentences(comparison, "off", SHOWN)
     assert sentence.startswith("From one seed nothing is judged")

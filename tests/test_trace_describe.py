@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import trace_examples as examples
 
-from cluster_sim import cli
+from cluster_sim import cli, usage
 from cluster_sim.report.terminal import to_text
 from cluster_sim.report.trace import trace_view
 from cluster_sim.trace_facts import describe
@@ -90,4 +90,4 @@ def test_the_command_says_what_is_wrong_in_one_line(trace: Path, capsys: pytest.
         "Save the file as UTF-8.\n"
     )
     assert cli.main(["trace", "undo", str(trace)]) == 2
-    assert "trace describe FILE" in cli.HELP
+    assert "trace describe FILE" in usage.HELP

@@ -31,7 +31,7 @@ HELD = int(RequestStatus.held)
 def stop(world: World, rules: Rules, instance: int, now_s: float) -> list[int]:
     """Stop an instance with all its ranks; its unfinished requests, in order of arrival.
 
-    What their attempts delivered counts as lost. Those whose clients have given up by now are cancelled and
+    What their attempts delivered counts as lost. Those whose clients have given up by now have timed out and
     not among them. The caller says what becomes of the others: take_back or fail.
     """
     ranks, found = rules.routing.ranks, list[int]()
@@ -167,7 +167,7 @@ def fail(world: World, request: int) -> None:
 def give_up(world: World, request: int) -> None:
     """The client of a request that no instance has is gone."""
     world.progress[request].status = ABORTED
-    metrics.aborted(world.log, request)
+    metrics.timed_out(world.log, request)
 
 
 @rare

@@ -5,17 +5,20 @@ that no instance may take, because those that the policy looks at are all down, 
 
 Router and instances may be in different worlds (kinds.Part). Between two windows the shell then carries over
 what they say to each other: sent_to to the instances; finished, length, num_free and hits to the router.
+
+A router may have replicas, that take the requests in turn. All of them look at the instances at the same
+moments; between two looks each knows of its own dispatches only, so that all send to whoever looked idle.
 """
 
 import math
 
-from cluster_sim.engine import kv_cache_manager, request_queue, routers
+from cluster_sim.engine import balancer, kv_cache_manager, request_queue, routers
 from cluster_sim.engine.block_pool import cache_of
 from cluster_sim.engine.jit import rare, rule
 from cluster_sim.engine.kinds import Part, RequestStatus, RouterPolicy
 from cluster_sim.engine.rules import Routing, Rules
 from cluster_sim.engine.state import RouterMemory, World
-from cluster_sim.engine.tables import Longs, Table
+from cluster_sim.engine.tables import Longs
 
 BLIND = (int(RouterPolicy.round_robin), int(RouterPolicy.random), int(RouterPolicy.session_hash))
 WEIGHTED = int(RouterPolicy.weighted)
@@ -25,8 +28,6 @@ PREFIX_AWARE = int(RouterPolicy.prefix_aware)
 WHOLE = int(Part.whole)
 INSTANCES = int(Part.instances)
 HELD = int(RequestStatus.held)
-WAITING_WEIGHT = 6.0
-FREELY_USED = 0.5  # share of KV up to which waiting costs no more than running
 PRECISION = 1000  # of a score that is no whole number
 
 
@@ -75,13 +76,17 @@ def observe(world: World, rules: Rules) -> None:
         row.in_flight = row.dispatched - world.lanes[rank].finished
         row.waiting = world.queues[rank].length
         row.kv_blocks = rules.batching[rank].num_gpu_blocks - 1 - world.kv.pools[rank].num_free
+    if rules.routing.policy == WEIGHTED:  # its scores are the requests sent so far
+        return
+    replicas, instances = world.scores.shape
     ranks = rules.routing.ranks
-    for instance in range(world.scores.shape[0]):
-        if world.scores[instance] < routers.DOWN:
-            score = 0
-            for rank in range(instance * ranks, (instance + 1) * ranks):
-                score += score_of(world.memory[rank], rules, rank)
-            world.scores[instance] = score
+    for instance in range(instances):
+        score = 0
+        for rank in range(instance * ranks, (instance + 1) * ranks):
+            score += score_of(world.memory[rank], rules, rank)
+        for replica in range(replicas):
+            if world.scores[replica, instance] < routers.DOWN:
+                world.scores[replica, instance] = score
 
 
 @rule
@@ -93,18 +98,8 @@ def score_of(row: RouterMemory, rules: Rules, rank: int) -> int:
     if policy == PREFIX_AWARE:
         return row.kv_blocks * rules.batching[rank].block_size
     if policy == VLLM_DP:
-        return int(PRECISION * balancer_score(row, rules, rank))
+        return int(PRECISION * balancer.score(row, rules, rank))
     return row.in_flight
-
-
-@rule
-def balancer_score(row: RouterMemory, rules: Rules, rank: int) -> float:
-    """Requests in flight, and more for those that wait where KV is scarce.
-
-    Source: ../shared/vllm-scheduler.md section 10, with one API server.
-    """
-    usage = row.kv_blocks / (rules.batching[rank].num_gpu_blocks - 1)
-    return row.in_flight + row.waiting * WAITING_WEIGHT * max(0.0, usage - FREELY_USED)
 
 
 @rule
@@ -119,14 +114,15 @@ def dispatch(world: World, rules: Rules, request: int) -> None:
         return
     if routing.policy == PREFIX_AWARE and routing.part == WHOLE:
         look_for_prefix(world, rules, request)
-    instance = routers.choose(world.scores, rules, world.hits, request)
-    if world.scores[instance] >= routers.DOWN:
+    scores = world.scores[request % routing.replicas]
+    instance = routers.choose(scores, rules, world.hits, request)
+    if scores[instance] >= routers.DOWN:
         world.progress[request].status = HELD
         return
     rank = instance
     if routing.ranks > 1:
-        rank = least_loaded_rank(world.memory, rules, instance * routing.ranks)
-    remember(world.memory[rank], world.scores, rules, instance, rank, request)
+        rank = balancer.least_loaded_rank(world.memory, rules, instance * routing.ranks)
+    remember(world.memory[rank], scores, rules, instance, rank, request)
     world.sent_to[request] = rank
     request_queue.put_in_inbox(world.links, world.queues[rank], request)
 
@@ -154,7 +150,7 @@ def remember(row: RouterMemory, scores: Longs, rules: Rules, instance: int, rank
 @rare
 def take_out(scores: Longs, instance: int) -> None:
     """The instance gets no more requests."""
-    scores[instance] = routers.DOWN
+    scores[:, instance] = routers.DOWN
 
 
 @rare
@@ -165,26 +161,11 @@ def take_in(world: World, rules: Rules, instance: int) -> None:
         for rank in range(instance * ranks, (instance + 1) * ranks):
             score += world.memory[rank].dispatched
         score *= int(PRECISION * PRECISION / rules.routing.weights[instance])
-        for other in range(world.scores.shape[0]):
-            least = min(least, world.scores[other])
+        for other in range(world.scores.shape[1]):
+            least = min(least, world.scores[0, other])
         if least < routers.DOWN:
             score = max(score, least)
-    world.scores[instance] = score
-
-
-@rare
-def least_loaded_rank(memory: Table[RouterMemory], rules: Rules, first: int) -> int:
-    """The rank that vLLM's internal balancer chooses; each scan starts one rank further."""
-    ranks, dispatched = rules.routing.ranks, 0
-    for rank in range(first, first + ranks):
-        dispatched += memory[rank].dispatched
-    best, lowest = -1, 0.0
-    for step in range(ranks):
-        rank = first + (dispatched + step) % ranks
-        score = balancer_score(memory[rank], rules, rank)
-        if best < 0 or score < lowest:
-            best, lowest = rank, score
-    return best
+    world.scores[:, instance] = score
 
 
 @rare
@@ -194,7 +175,7 @@ def look_for_prefix(world: World, rules: Rules, request: int) -> None:
     if rules.workload.requests[request].content_blocks == 0:
         world.hits[row, :] = 0
         return
-    for instance in range(world.scores.shape[0]):
+    for instance in range(world.scores.shape[1]):
         most = 0
         for rank in range(instance * ranks, (instance + 1) * ranks):
             cache, batching = cache_of(world.kv, rank), rules.batching[rank]

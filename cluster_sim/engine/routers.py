@@ -2,7 +2,8 @@
 
 What it knows of an instance is its score: a snapshot at the start of the signal window (router.py) and its
 own dispatches since. Lower is better. Ties go to the first in a scan that starts one instance further for
-each request, so that equals take turns. An instance that is down has the score DOWN.
+each request, so that equals take turns; replicas of the router start at different instances. An instance that
+is down has the score DOWN.
 
     least_requests, power_of_two, class_aware    requests in flight
     vllm_dp                                      1,000 a request in flight, and more for those that wait
@@ -44,8 +45,18 @@ def choose(scores: Longs, rules: Rules, hits: Longs, request: int) -> int:
     elif policy == CLASS_AWARE:
         found = class_aware(scores, rules, request)
     else:
-        found = lowest(scores, request % instances)
+        found = lowest(scores, scan_start(routing, request, instances))
     return found
+
+
+@rule
+def scan_start(routing: Routing, request: int, instances: int) -> int:
+    """Where a replica's scan starts: one instance further for each of its requests, spread over replicas.
+
+    Source: vLLM 0.33, DPLBAsyncMPClient.eng_start_index in v1/engine/core_client.py.
+    """
+    turn, replica = request // routing.replicas, request % routing.replicas
+    return (turn + replica * instances // routing.replicas) % instances
 
 
 @rule
@@ -107,7 +118,10 @@ def jump_hash(routing: Routing, session: int, instances: int) -> int:
 def prefix_aware(scores: Longs, rules: Rules, hits: Longs, request: int) -> int:
     """Fewest tokens: those of the prompt to compute, weighed, and KV in use (NVIDIA Dynamo's KV router)."""
     instances, weight = scores.shape[0], rules.routing.overlap_weight
-    first, prompt = request % instances, rules.workload.requests[request].prompt_tokens
+    first, prompt = (
+        scan_start(rules.routing, request, instances),
+        rules.workload.requests[request].prompt_tokens,
+    )
     best, least = first, weight * (prompt - hits[first]) + scores[first]
     for instance in range(first + 1, instances):
         cost = weight * (prompt - hits[instance]) + scores[instance]
@@ -126,14 +140,14 @@ def class_aware(scores: Longs, rules: Rules, request: int) -> int:
     routing = rules.routing
     workload_class = rules.workload.requests[request].workload_class
     start, end = routing.class_start[workload_class], routing.class_start[workload_class + 1]
-    first = start + request % (end - start)
-    least = DOWN
-    for place in range(start, end):
-        least = min(least, scores[routing.class_instances[place]])
-    for place in range(first, end):
-        if scores[routing.class_instances[place]] == least:
-            return routing.class_instances[place]
-    for place in range(start, first):
-        if scores[routing.class_instances[place]] == least:
-            return routing.class_instances[place]
-    return routing.class_instances[first]
+    members = routing.class_instances[start:end]
+    first, least = scan_start(routing, request, members.shape[0]), DOWN
+    for place in range(members.shape[0]):
+        least = min(least, scores[members[place]])
+    for place in range(first, members.shape[0]):
+        if scores[members[place]] == least:
+            return members[place]
+    for place in range(first):
+        if scores[members[place]] == least:
+            return members[place]
+    return members[first]

@@ -118,6 +118,7 @@ class Routing(NamedTuple):
 
     policy: int  # kinds.RouterPolicy
     ranks: int  # of data parallelism in each instance: neighbours, among which vLLM's balancer chooses
+    replicas: int  # of the router: they take the requests in turn, and each counts its own dispatches only
     signal_interval_s: float  # age of what the router knows; 0: instant
     key: np.uint64  # of what is drawn
     overlap_weight: float  # prefix_aware: KV tokens in use that are worth a token of the prompt

@@ -168,7 +168,7 @@ class World(NamedTuple):
     preempted: Ints  # [instance, slot, victim] in order
     kv: KvCache
     memory: Table[RouterMemory]  # [instance]
-    scores: Longs  # [instance, its ranks as one] what routers.py compares
+    scores: Longs  # [replica of the router, instance, its ranks as one] what routers.py compares
     hits: Longs  # [request modulo rows, instance, its ranks as one] tokens of the prompt in its prefix cache
     sent_to: Ints  # [request] the engine core that the router chose; -1: none, or none of this world
     log: Table[LogRow]  # [request]

@@ -3,7 +3,7 @@
     row = world.progress[request]        a view of one row: row.known_tokens += 1 writes the table
     world.log["chunks"]                  a whole column (outside of compiled code)
 
-[request] counts requests in order of arrival, [instance] the replicas, [bundle] distinct step-time
+[request] counts requests in order of arrival, [instance] the engine cores, [bundle] distinct step-time
 tables, [slot] the steps in flight, [entry] the requests of one step in the scheduler's order. Times are
 seconds on the simulated clock.
 """

@@ -39,7 +39,7 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy  # noq
 
 MOST_DEATHS = 3  # of workers that had the same work, before it is given up
 POLL_S = 0.2  # how long Ctrl-C may wait
-START_S = 120.0  # for a worker
+START_S = 120.0  # for a worker that has a core to itself
 WorkerError = RayError  # of a worker that has died, or could not start
 OBJECT_STORE_BYTES = 100_000_000
 
@@ -128,10 +128,10 @@ def check_welcome(answer: Any) -> None:
         raise UserError(rule, f"another one on {other}", "executor.address", remedy)
 
 
-def not_started() -> UserError:
+def not_started(within_s: float) -> UserError:
     """The error for workers that do not start in time."""
     remedy = "Look whether its nodes have memory and processes to spare, or use executor=serial."
-    return UserError(f"a worker must start within {START_S:g} s", "none", "executor", remedy)
+    return UserError(f"a worker must start within {within_s:g} s", "none", "executor", remedy)
 
 
 def too_many_deaths(got: str) -> UserError:

@@ -108,7 +108,7 @@ class RayHosts:
         """Answers that have come; after POLL_S perhaps none."""
         come = wait_for(answers, 1)
         if not (come or self._ready) and time.monotonic() > self._deadline_s:
-            raise not_started()
+            raise not_started(START_S)
         return come
 
     def _expect(self, host: Any) -> None:

@@ -71,9 +71,10 @@ class RayInstances:
     """The hosts of a cluster, for drive_hosts. Made by open_instances."""
 
     def __init__(self, rules: Rules, cores: Sequence[range], nodes: Sequence[str]) -> None:
-        """Start a worker for each of `cores` on the nodes in turns."""
+        """Start a worker for each of `cores` on `nodes`, one for each core, in turns."""
         self.cores = cores
         self._digest = code_digest()
+        self._patience_s = START_S * -(-len(cores) // len(nodes))  # they start at once, on as many cores
         self._sent_to: Ints = np.zeros(0, np.int32)
         self._pending: dict[Any, Place] = {}  # answer that will come -> whose
         self._shared = in_store(packed(rules))
@@ -125,12 +126,12 @@ class RayInstances:
         """Wait for the first answer of a worker that starts, or starts again."""
         place.is_ready = False
         self._pending[first_answer(place.worker, self._digest)] = place
-        self._deadline_s = time.monotonic() + START_S
+        self._deadline_s = time.monotonic() + self._patience_s
 
     def _welcome(self, place: Place, answer: Any) -> None:
         check_welcome(answer)
         place.is_ready = True
-        self._deadline_s = time.monotonic() + START_S
+        self._deadline_s = time.monotonic() + self._patience_s
         if place.last > 0:
             self._send(place, 0)
 
@@ -146,7 +147,7 @@ class RayInstances:
         come = wait_for(list(self._pending), len(self._pending))
         is_starting = not all(place.is_ready for place in self._pending.values())
         if not come and is_starting and time.monotonic() > self._deadline_s:
-            raise not_started()
+            raise not_started(self._patience_s)
         return come
 
 

@@ -99,7 +99,7 @@ def _of_sweep(stored: Stored) -> Iterator[str]:
             f"Keep {baseline}: no other arm is surely faster per token somewhere without losing throughput, "
             "goodput or time per token elsewhere."
         )
-        yield from list(crossover_sentences(summary, baseline))[:1]
+        yield from list(crossover_sentences(summary, baseline, stored.compared))[:1]
     else:
         yield f"Run {arm}{_schedule_words(stored, arm)}: {_gain(stored, arm)}"
     yield from _largest_loss(summary, baseline)

@@ -8,6 +8,7 @@ from rich.console import Console, Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from cluster_sim.compared import COMPARED
 from cluster_sim.comparison import RATE_AXIS
 from cluster_sim.report.optimum import FLIPS_TITLE, flip_sentences
 from cluster_sim.report.words import figures, seconds
@@ -17,36 +18,46 @@ MARKS = {"win": "+", "loss": "-", "tie": "=", "unknown": "?"}
 STYLES = {"win": "green", "loss": "red", "tie": "", "unknown": "yellow"}
 TITLES = {
     "output_throughput_tok_s": "output throughput: tokens/s, and ratio to it (above 1 is better)",
+    "ttft_p99_s": "time to first token (TTFT): p99, and ratio to it (below 1 is better)",
     "tpot_s": "time per output token (TPOT): mean, and ratio to it (below 1 is better)",
+    "slo_goodput_rps": "SLO goodput: requests/s that meet the SLO, and ratio to it (above 1 is better)",
 }
-PATHS = {"output_throughput_tok_s": ("output_throughput_tok_s",), "tpot_s": ("tpot_s", "mean")}
+GAINS = {"ttft_p99_s": "shorter p99 TTFT", "tpot_s": "faster per token"}  # of what is better with less
+LOSSES = {"output_throughput_tok_s": "throughput", "slo_goodput_rps": "SLO goodput"}
 LEGEND = (
     "+ win, - loss, = tie (the 95% interval holds 1, or the ratio is within 1% of it), "
-    "? one seed, no interval; * saturated: more came than was served, latency grows with the run"
+    "? no interval: one seed, or a baseline too uncertain; "
+    "* saturated: more came than was served, latency grows with the run"
 )
 Cell = Callable[[Mapping[str, Any]], str]  # of a ratio
 Entries = Mapping[str, Mapping[tuple[object, ...], Mapping[str, Any]]]  # arm -> point -> entry
 
 
-def sweep_view(comparison: Mapping[str, Any], baseline: str, width: int) -> RenderableType:
-    """The crossover tables of comparison.compare_arms, and a sentence for every arm."""
+def sweep_view(
+    comparison: Mapping[str, Any], baseline: str, width: int, compare: Sequence[str]
+) -> RenderableType:
+    """What comparison.compare_arms found: a table for each name in `compare`, a sentence for every arm."""
     tables: list[RenderableType] = []
-    for name, title in TITLES.items():
+    for name in compare:
         arms = list(comparison["vs_baseline"])
-        tables += [Text(title, style="bold"), *_tables(comparison, baseline, arms, name, width)]
-    sentences = [Text(sentence, style="bold") for sentence in crossover_sentences(comparison, baseline)]
+        tables += [Text(TITLES[name], style="bold"), *_tables(comparison, baseline, arms, name, width)]
+    sentences = [
+        Text(sentence, style="bold") for sentence in crossover_sentences(comparison, baseline, compare)
+    ]
     flips = [Text(sentence) for sentence in flip_sentences(comparison.get("flips", {}), baseline)]
     if flips:
         flips.insert(0, Text(FLIPS_TITLE, style="bold"))
     return Group(*tables, Text(LEGEND, style="dim"), Text(""), *sentences, *flips)
 
 
-def crossover_sentences(comparison: Mapping[str, Any], baseline: str) -> Iterator[str]:
+def crossover_sentences(
+    comparison: Mapping[str, Any], baseline: str, compare: Sequence[str]
+) -> Iterator[str]:
     """For every arm: where it is faster than the baseline, and from where it loses throughput."""
     axis = comparison["crossover"]["axis"]
     if axis is None:
         return
-    if _is_unjudged(comparison):
+    if _is_unjudged(comparison, compare):
         yield "From one seed nothing is judged: there is no interval. Give sweep.seeds two values or more."
         return
     unit = "requests/s" if axis == RATE_AXIS else axis
@@ -59,25 +70,32 @@ def crossover_sentences(comparison: Mapping[str, Any], baseline: str) -> Iterato
                 for point, entry in ratios[arm].items()
                 if entry["axes"].items() >= group["axes"].items() and not _is_saturated(means[arm][point])
             ]
-            lost = group["output_throughput_tok_s"]
-            loses = "nowhere in the sweep" if lost is None else f"from {lost:g} {unit}"
-            yield (
-                f"{arm}{where}: faster per token than {baseline} {_where_faster(steady, axis, unit)}; "
-                f"loses throughput {loses}."
-            )
+            words = [
+                f"{GAINS[name]} than {baseline} {_where_shorter(steady, axis, unit, name)}"
+                for name in compare
+                if name in GAINS
+            ]
+            words += [
+                f"loses {LOSSES[name]} {_from_where(group[name], unit)}" for name in compare if name in LOSSES
+            ]
+            yield f"{arm}{where}: {'; '.join(words)}."
 
 
-def _is_unjudged(comparison: Mapping[str, Any]) -> bool:
+def _is_unjudged(comparison: Mapping[str, Any], compare: Sequence[str]) -> bool:
     """Whether no arm has an interval at any point."""
     entries = [entry for arm in comparison["vs_baseline"].values() for entry in arm]
-    ratios = [entry[name] for entry in entries for name in TITLES if entry[name]]
+    ratios = [entry[name] for entry in entries for name in compare if entry[name]]
     return bool(ratios) and all(ratio["verdict"] == "unknown" for ratio in ratios)
 
 
-def _where_faster(entries: Sequence[Mapping[str, Any]], axis: str, unit: str) -> str:
-    """Where an arm wins in time per token: up to some value, or at those listed."""
+def _from_where(lost: float | None, unit: str) -> str:
+    return "nowhere in the sweep" if lost is None else f"from {lost:g} {unit}"
+
+
+def _where_shorter(entries: Sequence[Mapping[str, Any]], axis: str, unit: str, name: str) -> str:
+    """Where an arm wins in the time called `name`: up to some value, or at those listed."""
     ordered = sorted(entries, key=lambda entry: float(entry["axes"][axis]))
-    wins = [bool(entry["tpot_s"]) and entry["tpot_s"]["verdict"] == "win" for entry in ordered]
+    wins = [bool(entry[name]) and entry[name]["verdict"] == "win" for entry in ordered]
     values = [entry["axes"][axis] for entry, is_win in zip(ordered, wins, strict=True) if is_win]
     if not values:
         return "nowhere"
@@ -142,11 +160,11 @@ def _by_point(arms: Mapping[str, Sequence[Mapping[str, Any]]]) -> Entries:
 
 def _own_cell(entry: Mapping[str, Any] | None, name: str) -> str:
     value: Any = entry
-    for key in PATHS[name]:
+    for key in COMPARED[name][0].split("."):
         value = value and value[key]
     if not entry or not value:
         return ""
-    words = seconds(value["value"]) if name == "tpot_s" else figures(value["value"])
+    words = seconds(value["value"]) if name in GAINS else figures(value["value"])
     return words + _saturation_mark(entry)
 
 

@@ -62,11 +62,11 @@ def _with_half_widths(means: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:
 def _doubts(means: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:
     """Which means need a longer run."""
     words = TIMES | OTHERS
-    few = [
-        f"{words[name]} ({mean['effective_requests']:.0f})"
+    few = {
+        words[name]: f"{mean['effective_requests']:.0f}"
         for name, mean in means.items()
         if mean["effective_requests"] is not None and mean["effective_requests"] < FEW_EFFECTIVE
-    ]
+    }
     none = [
         words[name]
         for name, mean in means.items()
@@ -74,8 +74,8 @@ def _doubts(means: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:
     ]
     if few:
         yield (
-            f"the intervals of {', '.join(few)} cover too seldom: their requests tell as much as so many "
-            "independent ones"
+            f"too narrow for {', '.join(few)}: neighbouring requests are alike, and all of them tell as much "
+            f"as {', '.join(few.values())} independent ones"
         )
     if none:
         yield f"the run is too short for {', '.join(none)}"

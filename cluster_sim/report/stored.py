@@ -5,7 +5,7 @@ A sweep that has not ended is read from its journal: the trials that are there a
 
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum, auto
 from pathlib import Path
@@ -13,6 +13,7 @@ from typing import Any
 
 import yaml
 
+from cluster_sim.compared import SHOWN
 from cluster_sim.comparison import compare_arms
 from cluster_sim.errors import UserError
 from cluster_sim.files import MANIFEST, SUMMARY
@@ -54,6 +55,11 @@ class Stored:
     def sweep(self) -> Tree:
         """The sweep; empty where there is none."""
         return self.config.get("sweep") or {}
+
+    @property
+    def compared(self) -> Sequence[str]:
+        """The names in compared.COMPARED that the sweep asks for."""
+        return list(self.sweep.get("compare", SHOWN))
 
     @property
     def study(self) -> Tree:

@@ -20,7 +20,7 @@ def crossovers(stored: Stored) -> Sequence[Section]:
     """Every arm against the baseline along the traffic axis."""
     if stored.kind is not Kind.sweep:
         return []
-    said = list(crossover_sentences(stored.summary, stored.baseline))
+    said = list(crossover_sentences(stored.summary, stored.baseline, stored.compared))
     flips = list(flip_sentences(stored.summary.get("flips", {}), stored.baseline))
     if flips:
         said += ["By batch size, in output tokens of a busy second:", *flips]
