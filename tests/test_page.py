@@ -146,7 +146,7 @@ def test_a_simulation_shows_its_latencies_and_its_classes_with_their_sizes(run: 
     ((_, *rows),) = tables["classes"]
     assert [cells[0] for cells in rows] == ["all", "chat", "code"]
     sizes = [1000, *(summary["classes"][name]["requests"]["offered"] for name in ("chat", "code"))]
-    assert [int(cells[1]) for cells in rows] == sizes
+    assert [int(cells[1].replace(",", "")) for cells in rows] == sizes
     assert sum(sizes[1:]) == 1000
 
 
