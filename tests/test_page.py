@@ -51,7 +51,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """One simulation of two classes, which leaves its page itself."""
     directory = tmp_path_factory.mktemp("run")
     classes = "workload.classes={chat:{share:0.7},code:{share:0.3,prompt_tokens:900}}"
-    assert cli.main(["executor=serial", "workload.requests=200", classes, f"output.dir={directory}"]) == 0
+    assert cli.main(["executor=serial", "workload.requests=1000", classes, f"output.dir={directory}"]) == 0
     return directory
 
 
@@ -139,11 +139,15 @@ def test_a_simulation_shows_its_latencies_and_its_classes_with_their_sizes(run: 
     assert [cells[1:6] for cells in rows] == [
         [seconds(summary[key][one]) for one in statistics] for key in keys
     ]
+    bounds = [summary["batch_means"]["means"].get(key) for key in keys]
+    expected = [one and one["low"] and f"{seconds(one['low'])} to {seconds(one['high'])}" for one in bounds]
+    assert [cells[6] if one else one for cells, one in zip(rows, expected, strict=True)] == expected
+    assert sum(one is not None for one in expected) >= 3
     ((_, *rows),) = tables["classes"]
     assert [cells[0] for cells in rows] == ["all", "chat", "code"]
-    sizes = [200, *(summary["classes"][name]["requests"]["offered"] for name in ("chat", "code"))]
-    assert [int(cells[1]) for cells in rows] == sizes
-    assert sum(sizes[1:]) == 200
+    sizes = [1000, *(summary["classes"][name]["requests"]["offered"] for name in ("chat", "code"))]
+    assert [int(cells[1].replace(",", "")) for cells in rows] == sizes
+    assert sum(sizes[1:]) == 1000
 
 
 def test_a_simulation_shows_the_intervals_of_its_steady_means(run: Path, tmp_path: Path) -> None:

@@ -118,6 +118,14 @@ def test_no_label_is_clipped_or_covered_and_no_page_scrolls_sideways(
     assert found["overlaps"] == []
 
 
+def test_the_probe_sees_a_clipped_label_and_a_covered_one(browser: str, tmp_path: Path) -> None:
+    texts = '<text x="-40" y="20">one</text><text x="20" y="20">two</text><text x="22" y="21">three</text>'
+    page = tmp_path / "bad.html"
+    page.write_text(f'<body><svg width="100" height="50" style="overflow:visible">{texts}</svg></body>')
+    found, _ = probed(browser, page, 390, tmp_path)
+    assert (found["clipped"], found["overlaps"]) == (["one"], ["two / three"])
+
+
 @pytest.mark.parametrize("scheme", ["", "--force-dark-mode"])
 def test_it_follows_a_light_or_dark_scheme(
     browser: str, pages: dict[str, Path], scheme: str, tmp_path: Path
