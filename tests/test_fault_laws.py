@@ -163,7 +163,6 @@ def test_the_worlds_drawn_reach_what_the_laws_are_about() -> None:
         completed, retried = log["outcome"] == Outcome.completed, log["retries"] > 0
         kinds = {
             "retried": completed & retried,
-            "retried twice": completed & (log["retries"] > 1),
             "retried after delivery": completed & (log["lost_tokens"] > 0),
             "retried with drafts": completed & retried & (log["drafted_tokens"] > 0),
             "lost": (log["outcome"] == Outcome.failed) & (log["lost_tokens"] > 0),

@@ -8,7 +8,7 @@ from cluster_sim.comparison import RATE_AXIS
 from cluster_sim.report.answer import interval, place_words
 from cluster_sim.report.arms import looks_of
 from cluster_sim.report.capacity import LIMITED_BY, axis_words, bounds_words, capacity_words
-from cluster_sim.report.figures import INK, Figure, figure
+from cluster_sim.report.figures import INK, Figure, figure, height_of_rows, name_rows
 from cluster_sim.report.section import Section, Table
 from cluster_sim.report.stored import Kind, Stored, Tree
 from cluster_sim.report.words import NOTHING
@@ -58,26 +58,23 @@ def _chart(stored: Stored, label: str) -> Figure | None:
     if not known:
         return None
 
+    names = [name for name, _, _ in known]
+
     def draw(panels: Sequence[Axes]) -> None:
         (axes,) = panels
         for place, (_, entry, look) in enumerate(known):
             if entry["low"] is not None and entry["high"] is not None:
                 axes.plot([entry["low"], entry["high"]], [place, place], color=look.colour, linewidth=3.0)
             axes.plot([entry["value"]], [place], marker="o", color=INK, linestyle="")
-        axes.set_yticks(range(len(known)), [name for name, _, _ in known])
+        name_rows(axes, names)
         axes.set_ylim(len(known) - 0.5, -0.5)
         axes.grid(visible=False, axis="y")
         axes.grid(visible=True, axis="x")
         axes.set_xlabel(label)
 
     alt = f"Highest load within the SLO ({label}) of every arm, with 95 % intervals."
-    return figure(
-        "capacity", "Capacity of every arm, with 95 % intervals", alt, 1, draw, _height_in(len(known))
-    )
-
-
-def _height_in(rows: int) -> float:
-    return DOT_IN * rows + AROUND_IN
+    height_in = height_of_rows(names, DOT_IN) + AROUND_IN
+    return figure("capacity", "Capacity of every arm, with 95 % intervals", alt, 1, draw, height_in)
 
 
 def _ratio(stored: Stored, arm: str, place: int) -> str:

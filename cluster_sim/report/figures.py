@@ -8,6 +8,7 @@ import io
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from textwrap import fill, wrap
 from typing import Any, cast
 
 import matplotlib as mpl
@@ -19,6 +20,7 @@ WIDE_IN, NARROW_IN = 7.2, 3.5  # inches of 100 CSS pixels: a laptop's column, an
 PANEL_IN = 2.7  # height
 PIXELS_PER_IN, POINTS_PER_IN = 100.0, 72.0
 LABEL_POINTS, LINE_POINTS = 8.0, 9.5
+ROW_LETTERS = 22  # of a line of a row's name
 
 # Neutral colours in their light form. No data has them, so that they can be replaced by CSS variables.
 INK, MUTED, RULE, PAPER = "#1b1c1d", "#5f6368", "#d5d7da", "#fffffe"
@@ -125,6 +127,16 @@ def _label(axes: Axes, ends: Sequence[End]) -> None:
             color=end.colour,
             annotation_clip=False,
         )
+
+
+def name_rows(axes: Axes, names: Sequence[str]) -> None:
+    """Name the rows of a panel, from 0 on; long names have several lines (height_of_rows)."""
+    axes.set_yticks(range(len(names)), [fill(name, ROW_LETTERS) for name in names])
+
+
+def height_of_rows(names: Sequence[str], row_in: float) -> float:
+    """Height of rows with these names, in inches, where a line takes `row_in`."""
+    return row_in * sum(len(wrap(name, ROW_LETTERS)) for name in names)
 
 
 def legend_above(axes: Axes) -> None:

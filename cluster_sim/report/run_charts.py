@@ -7,7 +7,18 @@ from matplotlib.axes import Axes
 from numpy.typing import NDArray
 
 from cluster_sim.report.arms import Look
-from cluster_sim.report.figures import INK, MUTED, OTHERS, PAPER, PARTS, Figure, figure, legend_above
+from cluster_sim.report.figures import (
+    INK,
+    MUTED,
+    OTHERS,
+    PAPER,
+    PARTS,
+    Figure,
+    figure,
+    height_of_rows,
+    legend_above,
+    name_rows,
+)
 from cluster_sim.report.stored import Tree
 from cluster_sim.report.words import GIB
 
@@ -86,18 +97,19 @@ def bars(name: str, title: str, unit: str, parts: Mapping[str, Mapping[str, floa
     def draw(panels: Sequence[Axes]) -> None:
         (axes,) = panels
         names = list(dict.fromkeys(part for sizes in parts.values() for part in sizes))
-        left = np.zeros(len(parts))
+        rows, left = range(len(parts)), np.zeros(len(parts))
         for place, part in enumerate(names):
             sizes = np.array([bar.get(part, 0.0) for bar in parts.values()])
             colour = PARTS[round(place * (len(PARTS) - 1) / max(len(names) - 1, 1))]
-            axes.barh(list(parts), sizes, 0.6, left, color=colour, label=part, edgecolor=PAPER, linewidth=0.6)
+            axes.barh(rows, sizes, 0.6, left, color=colour, label=part, edgecolor=PAPER, linewidth=0.6)
             left += sizes
+        name_rows(axes, list(parts))
         axes.set_xlabel(unit)
         axes.invert_yaxis()
         axes.grid(visible=False, axis="y")
         legend_above(axes)
 
-    height_in = BAR_IN * (len(parts) + 1) + LEGEND_IN
+    height_in = height_of_rows(list(parts), BAR_IN) + BAR_IN + LEGEND_IN
     return figure(name, title, f"{title}: stacked bars, {unit}.", 1, draw, height_in)
 
 

@@ -7,7 +7,7 @@ from matplotlib.axes import Axes
 
 from cluster_sim.report.arms import looks_of
 from cluster_sim.report.capacity_sections import AROUND_IN, DOT_IN
-from cluster_sim.report.figures import INK, MUTED, OTHERS, Figure, figure
+from cluster_sim.report.figures import INK, MUTED, OTHERS, Figure, figure, height_of_rows, name_rows
 from cluster_sim.report.section import Section, Table
 from cluster_sim.report.stored import Kind, Stored, Tree
 from cluster_sim.report.study import asked, load_words, number_words, stands, value_words
@@ -138,6 +138,7 @@ def _chart(stored: Stored) -> Figure:
     """A dot and its interval for every arm."""
     summary, looks = stored.summary, looks_of(stored)
     known = [one for one in summary["contenders"] if one["value"] is not None]
+    names = [_marked(summary, one["arm"]) for one in known]
 
     def draw(panels: Sequence[Axes]) -> None:
         (axes,) = panels
@@ -147,14 +148,14 @@ def _chart(stored: Stored) -> Figure:
                 colour = looks[one["arm"]].colour
                 axes.plot([value["low"], value["high"]], [place, place], color=colour, linewidth=3.0)
             axes.plot([value["value"]], [place], marker="o", color=INK, linestyle="")
-        axes.set_yticks(range(len(known)), [_marked(summary, one["arm"]) for one in known])
+        name_rows(axes, names)
         axes.set_ylim(max(len(known), 1) - 0.5, -0.5)
         axes.grid(visible=False, axis="y")
         axes.grid(visible=True, axis="x")
         axes.set_xlabel(f"Value ({summary['unit']})")
 
     title = "Value of every arm under fresh seeds, with 95 % intervals"
-    return figure("verdict", title, f"{title}.", 1, draw, DOT_IN * len(known) + AROUND_IN)
+    return figure("verdict", title, f"{title}.", 1, draw, height_of_rows(names, DOT_IN) + AROUND_IN)
 
 
 def _marked(summary: Tree, arm: str) -> str:
