@@ -28,6 +28,7 @@ from cluster_sim.bundle.memory import MemoryBreakdown, breakdown
 from cluster_sim.config import Config, EngineConfig
 from cluster_sim.config import RouterPolicy as RouterName
 from cluster_sim.config import SchedulingPolicy as PolicyName
+from cluster_sim.content import numbered
 from cluster_sim.drafting import Setting, as_vllm_runs_it, draft_length, drafter_tables
 from cluster_sim.engine import streams
 from cluster_sim.engine.kinds import Part, Purpose, RouterPolicy, SchedulingPolicy
@@ -157,7 +158,10 @@ def _asked(config: Config, engine: EngineConfig, workload: Workload, rejected: F
         session=_sessions(config, workload),
         is_rejected=rejected,
     )
-    return Asked(requests, np.ascontiguousarray(workload.content_ids, np.int64), timeout_s is not None)
+    ids = np.ascontiguousarray(workload.content_ids, np.int64)
+    if config.router.policy is RouterName.prefix_aware:  # its index has a row for each
+        ids = numbered(ids)
+    return Asked(requests, ids, timeout_s is not None)
 
 
 def _batching(one: BuiltKind) -> Table[Batching]:
@@ -266,4 +270,4 @@ def _members(config: Config, class_name: str) -> list[int]:
             "router.classes",
             f"Add it: {class_name}: [0].",
         )
-    return list(classes[class_name])
+    return sorted(classes[class_name])

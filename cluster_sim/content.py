@@ -27,6 +27,11 @@ def starts_of(counts: Longs) -> Longs:
     return np.concatenate(([0], np.cumsum(counts)))
 
 
+def numbered(ids: Longs) -> Longs:
+    """The same ids as numbers from 0 on: equal where they were equal."""
+    return np.asarray(np.unique(ids, return_inverse=True)[1], np.int64)
+
+
 def trace_keys(
     rows: TraceRows, requests: int, block_size: int, hash_lookahead_tokens: int
 ) -> tuple[Longs, Longs]:

@@ -5,7 +5,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from cluster_sim.engine import metrics, outage
+from cluster_sim.engine import metrics, outage, prefix_index
 from cluster_sim.engine.kinds import Outcome, Part, RouterPolicy
 from cluster_sim.engine.kv_state import Block, KvCache, Pool
 from cluster_sim.engine.rules import Rules
@@ -116,10 +116,18 @@ def _new_kv(rules: Rules, seats: int) -> KvCache:
         slots=_ints(len(num_blocks), slots),
         block_table=_ints(len(num_blocks), seats, blocks_per_request(rules) if caches else 1),
         free_rows=_ints(len(num_blocks), seats),
+        holders=_longs(_num_indexed(rules), prefix_index.words_for(len(num_blocks))),
     )
     for rank, blocks in enumerate(num_blocks.tolist()):
         outage.empty_memory(kv, blocks, rank)
     return kv
+
+
+def _num_indexed(rules: Rules) -> int:
+    """Content ids of which prefix_aware asks who holds them, where there are instances to hold any."""
+    if rules.routing.policy != RouterPolicy.prefix_aware or rules.routing.part == Part.router:
+        return 0
+    return int(rules.workload.content_ids.max(initial=-1)) + 1
 
 
 def _new_tally(rules: Rules, num_instances: int, seats: int) -> Tally:

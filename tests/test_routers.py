@@ -205,6 +205,17 @@ def test_class_aware_keeps_a_class_on_its_instances() -> None:
     assert set(found[classes == 1].tolist()) == {0, 1}
 
 
+def test_class_aware_knows_neighbours_from_others() -> None:
+    """Members next to each other, and others of the same number: the least loaded of them all the same."""
+    scores = np.array([9, 4, 0, 5, 4, 0])
+    for members, expected in (([1, 2, 3], {2}), ([0, 1, 3, 4], {1, 4}), ([1, 3, 4], {1, 4}), ([3], {3})):
+        rules = rules_for(RouterPolicy.class_aware, 6, 600)
+        routing = rules.routing._replace(
+            class_start=np.array([0, len(members)]), class_instances=np.array(members)
+        )
+        assert set(chosen(rules._replace(routing=routing), scores, 600).tolist()) == expected
+
+
 def test_signals_age_and_own_dispatches_do_not() -> None:
     """A request that ended since the snapshot still counts; one sent since then counts at once."""
     requests = (Asked(0.0, 8, 1), Asked(0.5, 8, 30), Asked(1.5, 8, 1))

@@ -8,8 +8,7 @@ key in front and blocks with one at the back, so all without a key stand before 
 
 Taking a block forgets its key, so keys are evicted in the order in which their blocks were freed. A hit
 takes a block out of the middle: its entry stays behind, stale, and is skipped later; `place` tells which
-entry of a block counts. (A linked list would do the same, but every step along it waits for memory; the
-entries of a ring are known beforehand.)
+entry of a block counts. (In a linked list every step waits for memory; a ring is known beforehand.)
 
 Keys are looked up by open addressing with linear probing; a slot holds the block that was registered
 first under its key, later copies hang behind it. Blocks of private content (no other request can have it)
@@ -21,10 +20,11 @@ from typing import NamedTuple
 
 import numpy as np
 
+from cluster_sim.engine import prefix_index
 from cluster_sim.engine.jit import rare, rule
 from cluster_sim.engine.kv_state import Block, KvCache, Pool
 from cluster_sim.engine.streams import mix
-from cluster_sim.engine.tables import Ints, Table
+from cluster_sim.engine.tables import Ints, Longs, Table
 
 NO_KEY = -1
 NOT_FREE = np.iinfo(np.int64).min  # places count up from 0, and down from it
@@ -40,6 +40,7 @@ class Cache(NamedTuple):
     slots: Ints  # [slot]
     block_table: Ints  # [row, index]
     free_rows: Ints  # [row]
+    holders: Longs  # [content id, word] of all instances
 
 
 @rule
@@ -53,6 +54,7 @@ def cache_of(kv: KvCache, instance: int) -> Cache:
         kv.slots[instance],
         kv.block_table[instance],
         kv.free_rows[instance],
+        kv.holders,
     )
 
 
@@ -142,6 +144,7 @@ def map_block(cache: Cache, number: int) -> None:
     copy = cache.slots[place]
     if copy < 0:
         cache.slots[place] = number
+        prefix_index.add(cache.holders, block.key, cache.instance)
         return
     while cache.blocks[copy].next_copy >= 0:
         copy = cache.blocks[copy].next_copy
@@ -179,6 +182,7 @@ def _unmap(cache: Cache, number: int) -> None:
     elif block.next_copy >= 0:
         cache.slots[place] = block.next_copy
     else:
+        prefix_index.remove(cache.holders, block.key, cache.instance)
         _close_gap(cache, place)
 
 

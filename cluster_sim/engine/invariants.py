@@ -7,6 +7,7 @@ import numpy as np
 
 from cluster_sim.engine.block_pool import NO_KEY
 from cluster_sim.engine.kinds import RequestStatus
+from cluster_sim.engine.prefix_index import BITS
 from cluster_sim.engine.rules import Rules
 from cluster_sim.engine.state import World
 
@@ -19,6 +20,7 @@ def violations(world: World, rules: Rules) -> list[str]:
     for instance in range(world.lanes.shape[0]):
         found += blocks_are_conserved(world, rules, instance)
         found += free_list_is_sound(world, rules, instance)
+        found += prefix_index_is_exact(world, instance)
         found += running_list_is_sound(world, rules, instance)
         found += steps_keep_their_budgets(world, rules, instance)
     return found + requests_are_sound(world, rules)
@@ -62,6 +64,18 @@ def free_list_is_sound(world: World, rules: Rules, instance: int) -> list[str]:
     keyed = (blocks["key"][numbers] != NO_KEY).tolist()
     if len(numbers) != pool.num_free or np.any(blocks["references"][numbers]) or keyed != sorted(keyed):
         return [f"instance {instance}: free list {numbers.tolist()}, {pool.num_free} free, keyed {keyed}"]
+    return []
+
+
+def prefix_index_is_exact(world: World, instance: int) -> list[str]:
+    """Where there is an index, it names exactly the contents that the prefix cache of `instance` finds."""
+    holders, blocks = world.kv.holders, world.kv.blocks[instance]
+    if holders.shape[0] == 0:
+        return []
+    indexed = np.flatnonzero(holders[:, instance // BITS] & (1 << (instance % BITS)))
+    keys = np.unique(blocks["key"][blocks["is_mapped"]])
+    if indexed.tolist() != keys[keys >= 0].tolist():
+        return [f"instance {instance}: the router's index names {indexed}, cached are {keys}"]
     return []
 
 

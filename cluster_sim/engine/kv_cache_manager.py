@@ -65,19 +65,6 @@ def find_hit(
     return hit * batching.block_size
 
 
-@rare
-def shared_prefix(cache: Cache, workload: Workload, batching: Batching, request: int) -> int:
-    """Prompt tokens of a request that never ran which the prefix cache holds now; changes nothing."""
-    asked = workload.requests[request]
-    if not batching.enable_prefix_caching:
-        return 0
-    longest = min(asked.content_blocks, (asked.prompt_tokens - 1) // batching.block_size)
-    hit = 0
-    while hit < longest and block_pool.find(cache, workload.content_ids[asked.content_start + hit]) >= 0:
-        hit += 1
-    return hit * batching.block_size
-
-
 @rule
 def admit(
     cache: Cache,

@@ -2,7 +2,7 @@
 
 from typing import NamedTuple
 
-from cluster_sim.engine.tables import Flag, Grid, Int32, Int64, Ints, Table
+from cluster_sim.engine.tables import Flag, Grid, Int32, Int64, Ints, Longs, Table
 
 
 class Block:
@@ -33,3 +33,4 @@ class KvCache(NamedTuple):
     slots: Ints  # [instance, slot] open addressing: first registered block of a key; -1: empty
     block_table: Ints  # [instance, row, index] blocks of a request
     free_rows: Ints  # [instance, row] stack
+    holders: Longs  # [content id, word] bits of the instances that hold it; written by prefix_index.py

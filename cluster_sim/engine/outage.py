@@ -12,7 +12,7 @@ after a stop all blocks of the instance are free.
 
 import numpy as np
 
-from cluster_sim.engine import metrics, request_queue, router
+from cluster_sim.engine import metrics, prefix_index, request_queue, router
 from cluster_sim.engine.block_pool import NO_KEY
 from cluster_sim.engine.jit import rare
 from cluster_sim.engine.kinds import Action, RequestStatus
@@ -41,6 +41,7 @@ def stop(world: World, rules: Rules, instance: int, now_s: float) -> list[int]:
         requests = requests_of(world, rank)
         request_queue.clear(world.links, world.queues[rank], requests)
         empty_memory(world.kv, rules.batching[rank].num_gpu_blocks, rank)
+        prefix_index.forget(world.kv.holders, rank)
         start_again(world.lanes[rank], len(requests), now_s)
         found += requests
     return [request for request in sorted(found) if not is_given_up(world, rules, request, now_s)]

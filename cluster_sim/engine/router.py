@@ -12,8 +12,7 @@ moments; between two looks each knows of its own dispatches only, so that all se
 
 import math
 
-from cluster_sim.engine import balancer, kv_cache_manager, request_queue, routers
-from cluster_sim.engine.block_pool import cache_of
+from cluster_sim.engine import balancer, kv_cache_manager, prefix_index, request_queue, routers
 from cluster_sim.engine.jit import rare, rule
 from cluster_sim.engine.kinds import Part, RequestStatus, RouterPolicy
 from cluster_sim.engine.rules import Routing, Rules
@@ -168,19 +167,15 @@ def take_in(world: World, rules: Rules, instance: int) -> None:
     world.scores[:, instance] = score
 
 
-@rare
+@rule
 def look_for_prefix(world: World, rules: Rules, request: int) -> None:
     """Prompt tokens of `request` in the prefix cache of each instance, as it was at the window's start."""
-    ranks, row = rules.routing.ranks, request % world.hits.shape[0]
-    if rules.workload.requests[request].content_blocks == 0:
-        world.hits[row, :] = 0
-        return
-    for instance in range(world.scores.shape[1]):
-        most = 0
-        for rank in range(instance * ranks, (instance + 1) * ranks):
-            cache, batching = cache_of(world.kv, rank), rules.batching[rank]
-            most = max(most, kv_cache_manager.shared_prefix(cache, rules.workload, batching, request))
-        world.hits[row, instance] = most
+    hits, asked = world.hits[request % world.hits.shape[0]], rules.workload.requests[request]
+    block_size = rules.batching[0].block_size
+    longest = min(asked.content_blocks, (asked.prompt_tokens - 1) // block_size)
+    keys = rules.workload.content_ids[asked.content_start : asked.content_start + longest]
+    prefix_index.look(world.kv.holders, keys, rules.routing.ranks, hits)
+    hits *= block_size
 
 
 @rare

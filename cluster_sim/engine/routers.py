@@ -30,7 +30,7 @@ DOWN = 1 << 60
 @rule
 def choose(scores: Longs, rules: Rules, hits: Longs, request: int) -> int:
     """The instance for `request`; `hits` as World.hits (prefix_aware)."""
-    routing = rules.routing
+    routing, asked = rules.routing, rules.workload.requests[request]
     policy, instances = routing.policy, scores.shape[0]
     if policy == ROUND_ROBIN:
         found = next_up(scores, request % instances)
@@ -39,11 +39,11 @@ def choose(scores: Longs, rules: Rules, hits: Longs, request: int) -> int:
     elif policy == POWER_OF_TWO:
         found = power_of_two(scores, routing, request)
     elif policy == SESSION_HASH:
-        found = next_up(scores, jump_hash(routing, rules.workload.requests[request].session, instances))
+        found = next_up(scores, jump_hash(routing, asked.session, instances))
     elif policy == PREFIX_AWARE:
-        found = prefix_aware(scores, rules, hits[request % hits.shape[0]], request)
+        found = prefix_aware(scores, routing, hits[request % hits.shape[0]], request, asked.prompt_tokens)
     elif policy == CLASS_AWARE:
-        found = class_aware(scores, rules, request)
+        found = class_aware(scores, routing, request, asked.workload_class)
     else:
         found = lowest(scores, scan_start(routing, request, instances))
     return found
@@ -115,32 +115,31 @@ def jump_hash(routing: Routing, session: int, instances: int) -> int:
 
 
 @rare
-def prefix_aware(scores: Longs, rules: Rules, hits: Longs, request: int) -> int:
+def prefix_aware(scores: Longs, routing: Routing, hits: Longs, request: int, prompt_tokens: int) -> int:
     """Fewest tokens: those of the prompt to compute, weighed, and KV in use (NVIDIA Dynamo's KV router)."""
-    instances, weight = scores.shape[0], rules.routing.overlap_weight
-    first, prompt = (
-        scan_start(rules.routing, request, instances),
-        rules.workload.requests[request].prompt_tokens,
-    )
-    best, least = first, weight * (prompt - hits[first]) + scores[first]
+    instances, weight = scores.shape[0], routing.overlap_weight
+    first = scan_start(routing, request, instances)
+    best, least = first, weight * (prompt_tokens - hits[first]) + scores[first]
     for instance in range(first + 1, instances):
-        cost = weight * (prompt - hits[instance]) + scores[instance]
+        cost = weight * (prompt_tokens - hits[instance]) + scores[instance]
         if cost < least:
             best, least = instance, cost
     for instance in range(first):
-        cost = weight * (prompt - hits[instance]) + scores[instance]
+        cost = weight * (prompt_tokens - hits[instance]) + scores[instance]
         if cost < least:
             best, least = instance, cost
     return best
 
 
 @rare
-def class_aware(scores: Longs, rules: Rules, request: int) -> int:
+def class_aware(scores: Longs, routing: Routing, request: int, workload_class: int) -> int:
     """Fewest requests in flight among the instances that serve the request's class."""
-    routing = rules.routing
-    workload_class = rules.workload.requests[request].workload_class
     start, end = routing.class_start[workload_class], routing.class_start[workload_class + 1]
     members = routing.class_instances[start:end]
+    lowest_member, num_members = members[0], members.shape[0]
+    if members[num_members - 1] - lowest_member + 1 == num_members:  # neighbours: no need to look them up
+        neighbours = scores[lowest_member : lowest_member + num_members]
+        return lowest_member + lowest(neighbours, scan_start(routing, request, num_members))
     first, least = scan_start(routing, request, members.shape[0]), DOWN
     for place in range(members.shape[0]):
         least = min(least, scores[members[place]])

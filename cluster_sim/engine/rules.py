@@ -26,7 +26,9 @@ class Workload(NamedTuple):
     """All requests, and the identity of what they share."""
 
     requests: Table[Request]  # [request]
-    content_ids: Longs  # equal ids = equal content up to and including that block
+    content_ids: (
+        Longs  # equal ids = equal content up to and including that block; prefix_aware: from 0, dense
+    )
     any_abort: bool  # False: abort_s need not be looked at
 
 
@@ -124,7 +126,7 @@ class Routing(NamedTuple):
     overlap_weight: float  # prefix_aware: KV tokens in use that are worth a token of the prompt
     weights: Floats  # [instance] weighted
     class_start: Longs  # [class + 1] into class_instances
-    class_instances: Longs  # class_aware: those that serve each class
+    class_instances: Longs  # class_aware: those that serve each class, by number
     part: int  # kinds.Part
 
 
