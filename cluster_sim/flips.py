@@ -41,6 +41,8 @@ def flips_of(
 ) -> dict[str, list[Group]]:
     """Arm -> an entry per combination of the axes that are not the traffic; none without such an axis.
 
+    An arm that drafts no more than the baseline, which is nothing, has none.
+
     `optima` holds, for each arm and combination, what the tables say of it; `comparison` is of the `rows`.
     """
     axis = comparison["crossover"]["axis"]
@@ -54,6 +56,8 @@ def flips_of(
                 [row for row in rows if row["arm"] == name and row.items() >= axes.items()]
                 for name in (arm, baseline)
             )
+            if not any(row["tokens.drafted"] for row in (*own, *base)):
+                continue
             measured = _measured(*_compared(own, base, axis))
             optimum = optima.get(arm, {}).get(tuple(axes.values()))
             of_tables = _tables(measured["measured_batch_size"], optimum)

@@ -40,6 +40,7 @@ def trials(slower: tuple[float, float] = (1.0, 1.0)) -> list[Row]:
             **row(arm, rate, seed, 100.0 * rate, 1.0),
             "batch_size.mean": size,
             "output_tokens_per_busy_s": size / time_s[arm](size) / (slower[seed] if arm == "K=3" else 1.0),
+            "tokens.drafted": 0 if arm == "off" else 1000,
             "saturated": True,
         }
         for arm in sizes
@@ -69,6 +70,12 @@ def test_the_flip_is_where_both_deliver_as_much_at_one_batch_size() -> None:
     assert group["measured_batch_size"] == pytest.approx(100, rel=0.03)
     assert group["measured_range"] == [2, 300]
     assert group["pays_at_largest"] is False
+
+
+def test_arms_that_do_not_draft_have_none() -> None:
+    """Two routers, compared: neither has a draft that could stop to pay."""
+    rows = [{**row, "tokens.drafted": 0} for row in trials()]
+    assert flips_of(compare_arms(rows, "off", [RATE_AXIS]), rows, "off", {}) == {}
 
 
 def test_seeds_have_flips_of_their_own_which_give_the_interval() -> None:
