@@ -46,6 +46,7 @@ def main() -> None:
     _sweep()
     _big_cluster()
     _routing()
+    _reading()
 
 
 def _processor() -> str:
@@ -228,6 +229,44 @@ def _look_for_all(world: World, rules: Rules, count: int) -> int:
         router.look_for_prefix(world, rules, request)
         blocks += world.hits[0].max() // rules.batching[0].block_size
     return blocks
+
+
+READ = """
+import resource, sys, time
+from pathlib import Path
+from cluster_sim.traces import read_trace
+started = time.perf_counter()
+read_trace(Path(sys.argv[1]))
+print(time.perf_counter() - started, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20)
+"""
+
+
+def _reading() -> None:
+    """A million rows as Azure's CSV and as Mooncake's JSON lines, ten hash ids in each."""
+    print("\ntraces, 1,000,000 rows")
+    count = 1_000_000
+    with tempfile.TemporaryDirectory() as scratch:
+        for name in ("azure.csv", "mooncake.jsonl"):
+            path = Path(scratch) / name
+            with path.open("w") as lines:
+                if name == "azure.csv":
+                    lines.write("TIMESTAMP,ContextTokens,GeneratedTokens\n")
+                for at in range(count):
+                    lines.write(_azure_row(at) if name == "azure.csv" else _mooncake_row(at, count))
+            command = [sys.executable, "-c", READ, str(path)]
+            done = subprocess.run(command, check=True, capture_output=True, text=True, cwd=ROOT)
+            took_s, peak_gib = map(float, done.stdout.split())
+            _line(name, f"{took_s:.1f} s, {peak_gib:.2f} GiB", "< 5 s, < 1 GiB", 5 / took_s)
+
+
+def _azure_row(at: int) -> str:
+    hour, minute, second = at // 36000 % 24, at // 600 % 60, at // 10 % 60
+    return f"2023-11-16 {hour:02}:{minute:02}:{second:02}.{at % 10},{at % 4000 + 1},128\n"
+
+
+def _mooncake_row(at: int, count: int) -> str:
+    ids = [10 * count + at // 50, *range(9 * at, 9 * at + 9)]
+    return f'{{"timestamp": {at}, "input_length": 5000, "output_length": 128, "hash_ids": {ids}}}\n'
 
 
 if __name__ == "__main__":

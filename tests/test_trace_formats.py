@@ -226,6 +226,15 @@ def test_chains_are_equal_exactly_where_all_ids_so_far_are(step: int) -> None:
             assert (numbers[one] == numbers[other]) == (prefixes[one] == prefixes[other])
 
 
+def test_ids_that_stand_for_whole_chains_are_kept() -> None:
+    """Each follows the same id wherever it stands: to renumber them would take a sort for every depth."""
+    start = np.array([0, 3, 3, 5, 8])
+    ids = np.array([0, 1, 2, 0, 1, 0, 1, 5])
+    assert chained(start, ids) is ids
+    ids[3] = 2  # follows 1 before, and starts a request here
+    assert chained(start, ids) is not ids
+
+
 @pytest.mark.shared
 def test_the_mooncake_conversation_trace_is_read_whole(shared: Path) -> None:
     rows = read_trace(shared / "traces" / "mooncake-conversation.jsonl")

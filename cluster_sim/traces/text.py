@@ -1,6 +1,7 @@
 """The bytes of a trace file, and how an error names a line of it."""
 
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import NoReturn
 
@@ -21,9 +22,10 @@ class TraceText:
     @property
     def first_line(self) -> str:
         """The first line, without blanks around it."""
-        return self.data.partition(b"\n")[0].decode().strip()
+        end = self.data.find(b"\n")
+        return self.data[: end if end >= 0 else None].decode().strip()
 
-    @property
+    @cached_property
     def num_lines(self) -> int:
         """Lines, the first and the last included."""
         return self.data.count(b"\n") + 1
