@@ -23,6 +23,12 @@ commands:
                         report.html in DIR; --markdown: report.md and figures
   report --compare A B  two results side by side, paired where they served the
                         same arrivals
+  export DIR            results in a format of others, from what is stored alone;
+                        --format vllm-bench (JSON of vllm bench serve; a sweep
+                        as vllm bench sweep leaves it, or one trial of it with
+                        --trial N; --save-detailed), csv, jsonl (the requests),
+                        prometheus (vLLM's /metrics), timed-trace (the traffic,
+                        for vllm bench serve to replay); --output PATH
   replay-vllm PATH...   replay recorded runs of vLLM's scheduler; exit code 1
                         when one differs
   trace describe FILE   what is in a trace: format, rates, burstiness, lengths,
