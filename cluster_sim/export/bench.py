@@ -2,7 +2,8 @@
 
 Keys, their order and their definitions are those of vLLM 0.33 (../shared/vllm-scheduler.md section 13), with
 `--percentile-metrics ttft,tpot,itl,e2el --metric-percentiles 90,95,99`. What no result has is left out, never
-made up: itls and max_output_tokens_per_s, which need the moment of each chunk, and generated_texts. Backend and endpoint type are `cluster_sim`, so that nobody takes the file for a measurement.
+made up: itls and max_output_tokens_per_s, which need the moment of each chunk, and generated_texts. Backend
+and endpoint type are `cluster_sim`, so that nobody takes the file for a measurement.
 
 Where a workload cuts a warm-up, latencies and goodput are those of the requests after it, as in summary.json.
 ITL is of all requests that have chunks; it is known to 0.5 % (metrics.BIN_WIDTH), its mean exactly.

@@ -10,6 +10,7 @@ from cluster_sim.export.bench_tree import write_tree
 from cluster_sim.export.prometheus import prometheus_text
 from cluster_sim.export.source import is_sweep, read_source, requests_of
 from cluster_sim.export.table import requests_csv, requests_jsonl
+from cluster_sim.export.timed_trace import timed_trace
 from cluster_sim.files import write_json, write_text
 from cluster_sim.report.console import say
 from cluster_sim.report.stored import Stored
@@ -20,7 +21,9 @@ OF_REQUESTS: Mapping[str, tuple[str, Callable[[Stored], str]]] = {  # format -> 
     "csv": ("requests.csv", requests_csv),
     "jsonl": ("requests.jsonl", requests_jsonl),
     "prometheus": ("metrics.prom", prometheus_text),
+    "timed-trace": ("timed-trace.jsonl", timed_trace),
 }
+DATASET = "--dataset-name timed_trace --dataset-path"
 FORMATS = (bench.FORMAT, *OF_REQUESTS)
 
 
@@ -62,6 +65,9 @@ def _of_requests(stored: Stored, options: argparse.Namespace) -> Path:
     _refuse_trial(stored, options)
     path = Path(options.output or stored.directory / name)
     write_text(path, text(stored), OUTPUT)
+    if options.format == "timed-trace":
+        count = int(stored.rows[0]["requests.offered"])
+        say(f"to replay it: vllm bench serve --backend vllm {DATASET} {path} --num-prompts {count}")
     return path
 
 
