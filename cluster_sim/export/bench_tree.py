@@ -31,10 +31,7 @@ def write_tree(stored: Stored, directory: Path) -> None:
     Raises:
         UserError: there is something, or it cannot be written.
     """
-    combinations: dict[str, list[dict[str, Any]]] = {}
-    for row in stored.rows:
-        runs = combinations.setdefault(_name(stored, row), [])
-        runs.append({**bench_result(stored, row), "run_number": len(runs), **_parameters(stored, row)})
+    combinations = _combinations(stored)
     with worded(directory, OPTION):
         if directory.exists() and (not directory.is_dir() or any(directory.iterdir())):
             rule = "a tree of runs is written into a directory of its own"
@@ -48,6 +45,21 @@ def write_tree(stored: Stored, directory: Path) -> None:
             beside.replace(directory)
         finally:
             shutil.rmtree(beside, ignore_errors=True)
+
+
+def _combinations(stored: Stored) -> dict[str, list[dict[str, Any]]]:
+    """The name of the directory of each combination -> its runs."""
+    found: dict[str, list[dict[str, Any]]] = {}
+    names: dict[str, str] = {}
+    for row in stored.rows:
+        parameters = _parameters(stored, row)
+        place = json.dumps(parameters)
+        if place not in names:
+            name = _name(stored, row)
+            names[place] = name if name not in found else f"{name}-{len(found)}"
+        runs = found.setdefault(names[place], [])
+        runs.append({**bench_result(stored, row), "run_number": len(runs), **parameters})
+    return found
 
 
 def _write_runs(directory: Path, runs: list[dict[str, Any]]) -> None:

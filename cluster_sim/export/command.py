@@ -24,6 +24,7 @@ OF_REQUESTS: Mapping[str, tuple[str, Callable[[Stored], str]]] = {  # format -> 
     "timed-trace": ("timed-trace.jsonl", timed_trace),
 }
 DATASET = "--dataset-name timed_trace --dataset-path"
+LEFT_OUT = f"left out, since no result has it: {', '.join(bench.LEFT_OUT)}"
 FORMATS = (bench.FORMAT, *OF_REQUESTS)
 
 
@@ -72,11 +73,11 @@ def _of_requests(stored: Stored, options: argparse.Namespace) -> Path:
 
 
 def _bench(stored: Stored, options: argparse.Namespace) -> Path:
-    say(f"left out, since no result has it: {', '.join(bench.LEFT_OUT)}")
     if is_sweep(stored) and options.trial is None:
         _refuse_detailed(stored, options)
         path = Path(options.output or stored.directory / bench.FORMAT)
         write_tree(stored, path)
+        say(LEFT_OUT)
         say(f"to draw it: vllm bench sweep plot {path} --var-x request_rate --curve-by arm")
         return path
     if is_sweep(stored):
@@ -90,6 +91,7 @@ def _bench(stored: Stored, options: argparse.Namespace) -> Path:
         name = f"{bench.FORMAT}.json"
     path = Path(options.output or stored.directory / name)
     write_json(path, result, OUTPUT)
+    say(LEFT_OUT)
     return path
 
 

@@ -89,13 +89,22 @@ def _speculates(stored: Stored) -> bool:
 
 def _engine_counts(stored: Stored) -> list[Counts]:
     found = stored.summary.get("engines")
-    if not isinstance(found, list) or not all(
-        isinstance(one, dict) and one.keys() >= ENGINE_KEYS for one in found
-    ):
+    if not isinstance(found, list) or not all(map(_is_engine, found)):
         raise UserError(
             f"this export needs engines of {SUMMARY}", "a result without", str(stored.directory), AGAIN
         )
     return found
+
+
+def _is_engine(found: object) -> bool:
+    """Whether these are the counts of an engine: numbers, one list of them as long as the buckets."""
+    if not isinstance(found, dict) or not found.keys() >= ENGINE_KEYS:
+        return False
+    lists = [found[name] for name in ("itl_at_most", "num_accepted_tokens_per_pos")]
+    if not all(isinstance(each, list) for each in lists) or len(lists[0]) != len(ITL_BUCKETS_S):
+        return False
+    numbers = [found[name] for name in ("engine", "itl_count", "itl_sum_s", *DRAFTS)]
+    return all(isinstance(value, int | float) for value in [*numbers, *lists[0], *lists[1]])
 
 
 def _columns(stored: Stored) -> Requests:

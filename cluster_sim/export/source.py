@@ -4,16 +4,19 @@ A file that is missing, damaged or of an older version is an error of one line.
 """
 
 import json
+import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from cluster_sim.errors import UserError
 from cluster_sim.files import REQUESTS, TRIALS
-from cluster_sim.report.stored import Kind, Stored, read_results
+from cluster_sim.manifest import is_as_written
+from cluster_sim.report.stored import Stored, read_results
 from cluster_sim.trials import Row
 
 RULE = "an export is made from a directory of results"
@@ -32,17 +35,17 @@ def read_source(directory: Path) -> Stored:
         raise UserError(RULE, "no such directory", str(directory), NAME_ONE)
     try:
         stored = read_results(directory)
-        is_whole = stored.rows and all({"trial", "arm", "seed"} <= row.keys() for row in stored.rows)
-        configs = [stored.config, stored.sweep]
     except UserError as error:
         raise UserError(RULE, error.got, error.where, NAME_ONE) from error
-    except (OSError, KeyError, TypeError, ValueError) as error:
+    except (OSError, KeyError, TypeError, ValueError, AttributeError) as error:
         raise UserError(RULE, "a damaged one", str(directory), NAME_ONE) from error
-    if stored.kind is Kind.study:
-        remedy = f"Simulate its best arm, python -m cluster_sim --config {directory / 'best.yaml'}, and that."
+    if not is_as_written(stored.manifest):
+        raise UserError("an export needs the manifest of this version", "another", str(directory), AGAIN)
+    if stored.study:
+        remedy = f"Simulate its best arm: python -m cluster_sim --config {directory / 'best.yaml'}."
         raise UserError("an export is made from a simulation or a sweep", "a study", str(directory), remedy)
-    if not is_whole or not all(isinstance(each, Mapping) for each in configs):
-        raise UserError(RULE, "a damaged one", str(directory), NAME_ONE)
+    if not stored.rows or not all({"trial", "arm", "seed"} <= row.keys() for row in stored.rows):
+        raise UserError(RULE, f"no trials in {TRIALS}", str(directory), NAME_ONE)
     return stored
 
 
@@ -77,9 +80,10 @@ def number_of(stored: Stored, row: Row, path: str) -> float | int | None:
         UserError: it is something else, or missing.
     """
     value = value_of(stored, row, path)
-    if value is not None and (isinstance(value, bool) or not isinstance(value, int | float)):
-        rule = f"{path} of {TRIALS} must be a number"
-        raise UserError(rule, repr(value), str(stored.directory), AGAIN)
+    if value is None:
+        return None
+    if not isinstance(value, int | float) or not math.isfinite(value):
+        raise UserError(f"{path} of {TRIALS} must be a number", repr(value), str(stored.directory), AGAIN)
     return value
 
 
@@ -119,12 +123,23 @@ def requests_of(stored: Stored, needed: Sequence[str] = ()) -> pa.Table:
         raise UserError(rule, f"no {REQUESTS}/{path.name}", str(stored.directory), "Run it again.")
     try:
         table = pq.read_table(path)
+        table.validate(full=True)
     except (OSError, pa.ArrowException) as error:
         raise UserError(rule, "an unreadable file", str(path), "Run it again.") from error
     for name in needed:
         if name not in table.column_names:
             raise UserError(rule, f"no column {name}", str(path), AGAIN)
+    for field in table.schema:
+        if not _is_sound(table[field.name], field.type):
+            raise UserError(rule, f"a damaged column {field.name}", str(path), "Run it again.")
     return table
+
+
+def _is_sound(column: pa.ChunkedArray, kind: pa.DataType) -> bool:
+    """Whether values are words, truths, or numbers, and these finite."""
+    if pa.types.is_floating(kind):
+        return bool(pc.all(pc.is_finite(column), min_count=0).as_py())
+    return bool(pa.types.is_integer(kind) or pa.types.is_boolean(kind) or pa.types.is_dictionary(kind))
 
 
 def as_text(value: object) -> str:

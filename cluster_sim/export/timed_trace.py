@@ -8,7 +8,7 @@ same from their start, else they are unique.
 The manifest holds the settings and the seed, of which traffic is a function; it is made again from them, and
 must be that of the stored requests. What timed_trace cannot say is left out: classes, priorities, sessions,
 timeouts, and answers, so that a turn of a conversation finds the prompts before it in a cache, but not the
-answers. A system prompt that ends inside a chunk is shared up to the chunk's start.
+answers. A drawn system prompt that ends inside a chunk is shared up to the chunk's start.
 """
 
 import json
@@ -24,6 +24,7 @@ from cluster_sim.stored_workload import stored_workload
 from cluster_sim.workload import Workload, build_workload
 
 CHUNK_TOKENS = 16
+WHOLE_CHUNK, ITS_FIRST_TOKEN = 0, 1 - CHUNK_TOKENS  # what of a chunk must be known, as a key's lookahead
 
 
 def timed_trace(stored: Stored) -> str:
@@ -34,7 +35,10 @@ def timed_trace(stored: Stored) -> str:
     """
     row = stored.rows[0]
     tree, seed = stored.config.get("workload"), setting_of(stored, row, "seed")
-    workload = build_workload(stored_workload(tree or {}), int(seed), CHUNK_TOKENS, 0)
+    config = stored_workload(tree or {})
+    # a block of a trace is known by one id to its end, so that the cut chunk at a prompt's end is known too
+    known_by = WHOLE_CHUNK if config.trace is None else ITS_FIRST_TOKEN
+    workload = build_workload(config, int(seed), CHUNK_TOKENS, known_by)
     _check(stored, workload)
     return "".join(line + "\n" for line in _lines(workload))
 
