@@ -193,3 +193,9 @@ def test_prompts_of_one_chunk_are_told_from_mooncakes_by_their_times(tmp_path: P
     path = tmp_path / "trace.jsonl"
     path.write_text(exported(directory, "timed-trace"))
     assert read_trace(path).arrival_s.tolist() == [row["arrival_s"] for row in requests_of(directory)]
+
+
+def test_the_shipped_example_is_such_a_trace_and_shares_prompts() -> None:
+    rows = read_trace(Path(__file__).parent.parent / "examples" / "traffic.jsonl")
+    assert (len(rows.arrival_s), rows.format) == (300, "vLLM timed_trace, times in s")
+    assert len(np.unique(rows.block_ids)) < len(rows.block_ids)
