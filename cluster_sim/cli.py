@@ -257,7 +257,20 @@ def _report(given: list[str]) -> int:
     return DONE
 
 
-WITH_OPTIONS = {"validate": _validate, "import-bundle": _import_bundle, "trace": _trace, "report": _report}
+def _export(given: list[str]) -> int:
+    from cluster_sim.export.command import export
+
+    print(export(_Parser(prog="export", add_help=False, allow_abbrev=False), given))
+    return DONE
+
+
+WITH_OPTIONS = {
+    "validate": _validate,
+    "import-bundle": _import_bundle,
+    "trace": _trace,
+    "report": _report,
+    "export": _export,
+}
 
 
 def _interrupt(_signal: int, _frame: object) -> NoReturn:
