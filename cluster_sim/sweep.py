@@ -23,7 +23,7 @@ from cluster_sim.comparison import compare_arms
 from cluster_sim.compose import Composer
 from cluster_sim.config import Config, ExecutorConfig, SweepConfig
 from cluster_sim.errors import naming
-from cluster_sim.executors import open_executor
+from cluster_sim.executors import check_reachable, open_executor
 from cluster_sim.files import MANIFEST, SUMMARY, default_dir, open_directory, write_json, write_yaml
 from cluster_sim.flips import flips_of, kind_of, optima_of, optima_tree
 from cluster_sim.instances import with_each
@@ -78,6 +78,7 @@ def run_sweep(config: Config, overrides: Sequence[str]) -> int:
     if sweep is None:
         raise ValueError("this configuration holds no sweep")
     started_s = time.perf_counter()
+    check_reachable(config.executor)
     trials = plan(Composer(overrides), sweep)
     searches = [] if sweep.search is None else bisections_of(trials, sweep.search)
     inputs = check_inputs(trials)

@@ -142,3 +142,4 @@ def test_a_dead_address_is_refused_within_five_seconds(
     assert time.monotonic() - started_s < 10.0
     assert code == 2
     assert f"Connection refused at {address} ({setting})" in err
+    assert list(tmp_path.iterdir()) == []

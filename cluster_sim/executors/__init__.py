@@ -11,7 +11,7 @@ from typing import Protocol, TypeVar
 from cluster_sim.config import ExecutorConfig, ExecutorKind
 from cluster_sim.drive_hosts import drive_hosts
 from cluster_sim.engine.rules import Rules
-from cluster_sim.executors.address import given_address
+from cluster_sim.executors.address import AUTO, check_answers, given_address
 from cluster_sim.executors.cores import cores_here, pays_on_ray
 from cluster_sim.executors.serial import Serial
 from cluster_sim.faults import Plan
@@ -44,6 +44,17 @@ def chosen_kind(config: ExecutorConfig, pieces: int) -> ExecutorKind:
         return config.kind
     asks_for_ray = given_address(config) is not None or config.instances_per_host is not None
     return ExecutorKind.ray if pieces > 1 or asks_for_ray else ExecutorKind.serial
+
+
+def check_reachable(config: ExecutorConfig) -> None:
+    """Ask the Ray cluster at the given address whether it is there; one to be found (`auto`) is asked later.
+
+    Raises:
+        UserError: nothing answers there as Ray does.
+    """
+    address = given_address(config)
+    if config.kind is not ExecutorKind.serial and address is not None and address.text != AUTO:
+        check_answers(address)
 
 
 def drive_of(config: ExecutorConfig) -> Drive:

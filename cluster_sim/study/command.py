@@ -18,7 +18,7 @@ from rich.text import Text
 
 from cluster_sim.compose import Composer
 from cluster_sim.config import Config
-from cluster_sim.executors import Executor, open_executor
+from cluster_sim.executors import Executor, check_reachable, open_executor
 from cluster_sim.files import MANIFEST, SUMMARY, default_dir, open_directory, write_json, write_yaml
 from cluster_sim.report.at_end import leave_page
 from cluster_sim.report.console import announce_compilation, say, show, width
@@ -54,6 +54,7 @@ def run_study(config: Config, overrides: Sequence[str]) -> int:
     if config.study is None:
         raise ValueError("this configuration holds no study")
     started_s = time.perf_counter()
+    check_reachable(config.executor)
     plan = Plan(config, config.study, Composer(overrides))
     directory = default_dir(config.study.name) if config.output.dir is None else Path(config.output.dir)
     open_directory(directory, plan.about["identity"])
