@@ -20,7 +20,10 @@ from cluster_sim.engine.state import World
 
 MANY = settings(max_examples=80)
 SOME = settings(max_examples=40)
-OF_CLIENTS = {"clients", "soonest", "source", "sent"}
+MAY_DIFFER = {  # the tables of clients, and what the router saw when nothing arrived
+    *("clients.due_s", "clients.next", "soonest", "source.untaken", "source.window_end_s", "sent.client"),
+    *("memory.in_flight", "memory.waiting", "memory.kv_blocks", "scores"),
+}
 BY_NUMBER = (RouterPolicy.random, RouterPolicy.power_of_two)  # draws of a request's own stream
 
 
@@ -52,7 +55,7 @@ def test_a_replay_of_the_arrivals_that_clients_made_is_the_same_run(drawn: Waiti
         assert order.tolist() == list(range(len(order)))
         again = play(open_loop(rules, world, order))
         for (name, mine), (_, theirs) in zip(columns_of(world), columns_of(again), strict=True):
-            assert mine == theirs or name.split(".")[0] in OF_CLIENTS, name
+            assert mine == theirs or name in MAY_DIFFER, name
 
 
 @MANY
@@ -199,7 +202,8 @@ def test_conversations_replayed_with_their_arrivals_are_the_same_run(drawn: Wait
         world = play(rules)
         order = in_order(world)
         again = play(open_loop(rules, world, order))
-        assert np.array_equal(world.log[order], again.log)
+        for name in world.log.dtype.names:
+            assert world.log[name][order].tobytes() == again.log[name].tobytes(), name
         assert np.array_equal(world.sent_to[order], again.sent_to)
         assert np.array_equal(world.tally.totals, again.tally.totals)
 
@@ -217,9 +221,11 @@ def test_the_worlds_drawn_reach_what_the_laws_are_about() -> None:
         arrival_s, outcome = world.sent["arrival_s"], world.log["outcome"]
         is_sent = np.isfinite(arrival_s)
         seen["given up, and then another request"] += bool(np.any(outcome[:-1] == Outcome.timed_out))
-        seen["arrivals at one moment, after the start"] += bool(np.any(np.diff(arrival_s[is_sent]) == 0.0))
+        seen["arrivals at one moment, after the start"] += bool(
+            np.any(np.diff(np.sort(arrival_s[arrival_s > 0.0])) == 0.0)
+        )
         seen["turns that are never sent"] += bool(not is_sent.all() and np.isinf(drawn.close_s))
-        seen["a loop that ends early"] += bool(np.any(~is_sent) and np.isfinite(drawn.close_s))
+        seen["a loop that ends early"] += bool(not is_sent.all() and np.isfinite(drawn.close_s))
         seen["a request queued behind another"] += bool(np.any(world.log["scheduled_s"] > arrival_s))
         seen["several instances"] += len(world.lanes) > 1
         seen["preemptions"] += bool(np.any(world.log["preemptions"]))

@@ -59,8 +59,11 @@ def next_arrival_s(world: World, rules: Rules, request: int) -> float:
 def dispatch_due(world: World, rules: Rules, request: int, until_s: float) -> int:
     """Dispatch the arrivals of the window that `request` opens; of waiting clients, one. The next request."""
     routing, waits, end_s = rules.routing, clients.are_waiting(rules), until_s
+    sent = clients.send(world, rules) if waits else request
+    if sent < 0:
+        return request
     if router.needs_signals(routing):
-        arrival_s = next_arrival_s(world, rules, request)
+        arrival_s = world.sent[sent].arrival_s
         if waits and routing.signal_interval_s > 0.0:
             look(world, rules, arrival_s, False)
         else:
@@ -68,12 +71,11 @@ def dispatch_due(world: World, rules: Rules, request: int, until_s: float) -> in
             start_s = router.window_start_s(routing.signal_interval_s, arrival_s)
             end_s = min(until_s, router.window_end_s(routing.signal_interval_s, start_s))
     while True:
-        sent = clients.send(world, rules) if waits else request
-        if sent >= 0:
-            router.dispatch(world, rules, sent, request)
-            request += 1
+        router.dispatch(world, rules, sent, request)
+        request += 1
         if waits or next_arrival_s(world, rules, request) >= end_s:
             return request
+        sent = request
 
 
 @rule
