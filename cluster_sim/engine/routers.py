@@ -28,12 +28,12 @@ DOWN = 1 << 60
 
 
 @rule
-def choose(scores: Longs, rules: Rules, hits: Longs, request: int) -> int:
-    """The instance for `request`; `hits` as World.hits (prefix_aware)."""
+def choose(scores: Longs, rules: Rules, hits: Longs, request: int, place: int) -> int:
+    """The instance for `request`, sent after `place` others; `hits` as World.hits (prefix_aware)."""
     routing, asked = rules.routing, rules.workload.requests[request]
     policy, instances = routing.policy, scores.shape[0]
     if policy == ROUND_ROBIN:
-        found = next_up(scores, request % instances)
+        found = next_up(scores, place % instances)
     elif policy == RANDOM:
         found = next_up(scores, uniform_instance(routing, request, 0, instances))
     elif policy == POWER_OF_TWO:
@@ -41,21 +41,21 @@ def choose(scores: Longs, rules: Rules, hits: Longs, request: int) -> int:
     elif policy == SESSION_HASH:
         found = next_up(scores, jump_hash(routing, asked.session, instances))
     elif policy == PREFIX_AWARE:
-        found = prefix_aware(scores, routing, hits[request % hits.shape[0]], request, asked.prompt_tokens)
+        found = prefix_aware(scores, routing, hits[request % hits.shape[0]], asked.prompt_tokens, place)
     elif policy == CLASS_AWARE:
-        found = class_aware(scores, routing, request, asked.workload_class)
+        found = class_aware(scores, routing, asked.workload_class, place)
     else:
-        found = lowest(scores, scan_start(routing, request, instances))
+        found = lowest(scores, scan_start(routing, place, instances))
     return found
 
 
 @rule
-def scan_start(routing: Routing, request: int, instances: int) -> int:
+def scan_start(routing: Routing, place: int, instances: int) -> int:
     """Where a replica's scan starts: one instance further for each of its requests, spread over replicas.
 
     Source: vLLM 0.33, DPLBAsyncMPClient.eng_start_index in v1/engine/core_client.py.
     """
-    turn, replica = request // routing.replicas, request % routing.replicas
+    turn, replica = place // routing.replicas, place % routing.replicas
     return (turn + replica * instances // routing.replicas) % instances
 
 
@@ -115,10 +115,10 @@ def jump_hash(routing: Routing, session: int, instances: int) -> int:
 
 
 @rare
-def prefix_aware(scores: Longs, routing: Routing, hits: Longs, request: int, prompt_tokens: int) -> int:
+def prefix_aware(scores: Longs, routing: Routing, hits: Longs, prompt_tokens: int, place: int) -> int:
     """Fewest tokens: those of the prompt to compute, weighed, and KV in use (NVIDIA Dynamo's KV router)."""
     instances, weight = scores.shape[0], routing.overlap_weight
-    first = scan_start(routing, request, instances)
+    first = scan_start(routing, place, instances)
     best, least = first, weight * (prompt_tokens - hits[first]) + scores[first]
     for instance in range(first + 1, instances):
         cost = weight * (prompt_tokens - hits[instance]) + scores[instance]
@@ -132,21 +132,20 @@ def prefix_aware(scores: Longs, routing: Routing, hits: Longs, request: int, pro
 
 
 @rare
-def class_aware(scores: Longs, routing: Routing, request: int, workload_class: int) -> int:
+def class_aware(scores: Longs, routing: Routing, workload_class: int, place: int) -> int:
     """Fewest requests in flight among the instances that serve the request's class."""
     start, end = routing.class_start[workload_class], routing.class_start[workload_class + 1]
     members = routing.class_instances[start:end]
     lowest_member, num_members = members[0], members.shape[0]
+    first, least = scan_start(routing, place, num_members), DOWN
     if members[num_members - 1] - lowest_member + 1 == num_members:  # neighbours: no need to look them up
-        neighbours = scores[lowest_member : lowest_member + num_members]
-        return lowest_member + lowest(neighbours, scan_start(routing, request, num_members))
-    first, least = scan_start(routing, request, members.shape[0]), DOWN
-    for place in range(members.shape[0]):
-        least = min(least, scores[members[place]])
-    for place in range(first, members.shape[0]):
-        if scores[members[place]] == least:
-            return members[place]
-    for place in range(first):
-        if scores[members[place]] == least:
-            return members[place]
+        return lowest_member + lowest(scores[lowest_member : lowest_member + num_members], first)
+    for member in range(num_members):
+        least = min(least, scores[members[member]])
+    for member in range(first, num_members):
+        if scores[members[member]] == least:
+            return members[member]
+    for member in range(first):
+        if scores[members[member]] == least:
+            return members[member]
     return members[first]
