@@ -13,7 +13,7 @@ import math
 from cluster_sim.engine import clients, router
 from cluster_sim.engine.aborts import abort_due
 from cluster_sim.engine.engine_core import UPDATE, next_action_s, receive, schedule_next, update_oldest
-from cluster_sim.engine.jit import entry, rule
+from cluster_sim.engine.jit import entry, rare, rule
 from cluster_sim.engine.kinds import Part, Status
 from cluster_sim.engine.rules import Rules
 from cluster_sim.engine.state import World
@@ -92,43 +92,56 @@ def look(world: World, rules: Rules, at_s: float, is_update: bool) -> None:
 
 @rule
 def advance_all(world: World, rules: Rules, until_s: float) -> None:
-    """Run every instance up to `until_s`; where clients wait for answers, up to the first arrival before."""
+    """Run every instance: ends of steps up to `until_s`, schedule calls before it.
+
+    Where arrivals are known, one instance after the other. Where clients wait for answers, whoever is first
+    in time, up to the first arrival before `until_s`.
+    """
     if rules.routing.part == ROUTER:
         return
-    is_watched = clients.are_waiting(rules) and rules.routing.signal_interval_s > 0.0
-    is_watched = is_watched and router.needs_signals(rules.routing)
-    instance = 0
-    while True:
-        instance, at_s = next_to_act(world, rules, instance, until_s)
-        if instance < 0:
-            return
-        if is_watched:
-            look(world, rules, at_s, world.lanes[instance].action == UPDATE)
-        act(world, rules, instance, rules.lockstep[instance], at_s)
+    waits, instance = clients.are_waiting(rules), 0
+    while instance < world.lanes.shape[0]:
+        if waits:
+            instance = soonest(world, rules, until_s)
+            if instance < 0:
+                return
+        ranks = rules.lockstep[instance]
+        while ranks > 0:
+            at_s = next_action_s(world, rules, instance, ranks)
+            if not is_due(world, instance, at_s, until_s):
+                break
+            act(world, rules, instance, ranks, at_s)
+            if waits:
+                break
+        if not waits:
+            instance += 1
 
 
 @rule
-def next_to_act(world: World, rules: Rules, first: int, until_s: float) -> tuple[int, float]:
-    """Who acts next and when, ends of steps up to `until_s`, schedule calls before it; (-1, inf): nobody.
+def is_due(world: World, instance: int, at_s: float, until_s: float) -> bool:
+    """Whether the next action of an instance, at `at_s`, comes up to `until_s`, or before if it schedules."""
+    return at_s < until_s or (at_s == until_s and world.lanes[instance].action == UPDATE)
 
-    The first from `first` on that acts at all; where clients wait for answers, the first in time.
+
+@rare
+def soonest(world: World, rules: Rules, until_s: float) -> int:
+    """The instance that acts first in time, before the next arrival and up to `until_s`; -1: none does.
+
+    The router looks at the instances before it, at the start of a signal window.
     """
-    waits, found, found_s, updates = clients.are_waiting(rules), -1, math.inf, False
-    if waits:
-        first, until_s = 0, min(until_s, clients.first_due_s(world))
-    for instance in range(first, world.lanes.shape[0]):
+    until_s, found, found_s, updates = min(until_s, clients.first_due_s(world)), -1, math.inf, False
+    for instance in range(world.lanes.shape[0]):
         ranks = rules.lockstep[instance]
         if ranks == 0:
             continue
         at_s = next_action_s(world, rules, instance, ranks)
         is_update = world.lanes[instance].action == UPDATE
-        if at_s > until_s or (at_s == until_s and not is_update):
-            continue
-        if found < 0 or at_s < found_s or (at_s == found_s and is_update and not updates):
+        is_first = at_s < found_s or (at_s == found_s and is_update and not updates)
+        if is_due(world, instance, at_s, until_s) and (found < 0 or is_first):
             found, found_s, updates = instance, at_s, is_update
-        if not waits:
-            break
-    return found, found_s
+    if found >= 0 and rules.routing.signal_interval_s > 0.0 and router.needs_signals(rules.routing):
+        look(world, rules, found_s, updates)
+    return found
 
 
 @rule

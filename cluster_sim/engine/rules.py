@@ -28,9 +28,7 @@ class Workload(NamedTuple):
     """All requests, and the identity of what they share."""
 
     requests: Table[Request]  # [request]
-    content_ids: (
-        Longs  # equal ids = equal content up to and including that block; prefix_aware: from 0, dense
-    )
+    content_ids: Longs  # equal ids = equal content up to that block's end; prefix_aware: dense from 0
     any_abort: bool  # False: abort_s need not be looked at
     clients: int = 0  # that wait for their answers; 0: arrivals are known
     timeout_s: float = math.inf  # after which such a client gives up
