@@ -6,7 +6,8 @@ from typing import Any
 import pytest
 
 from cluster_sim.config import Objective, OverLoads
-from cluster_sim.study.objective import Rows, Task, is_better, rank, score_of
+from cluster_sim.study.constraints import Rows
+from cluster_sim.study.objective import Task, is_better, rank, score_of
 
 SEEDS = (0, 1)
 
@@ -32,10 +33,8 @@ def rows(*loads: tuple[dict[str, Any], dict[str, Any]]) -> Rows:
 def task(objective: Objective, **changes: Any) -> Task:
     given = {
         "over_loads": OverLoads.mean,
-        "rates": (),
         "num_loads": 2,
         "limits": {},
-        "wanted": 0.9,
         **changes,
     }
     return Task(objective=objective, **given)
@@ -67,20 +66,6 @@ def test_the_worst_load_counts_by_shares_of_what_came(
     given = rows((row(**good),) * 2, (row(slo_goodput_rps=99.0, **bad),) * 2)
     score = score_of(task(objective, over_loads=OverLoads.worst), given, SEEDS, 1)
     assert score.by_seed == (value, value)
-
-
-def test_the_capacity_is_where_attainment_crosses_what_is_wanted() -> None:
-    """Between 20 requests/s (1.0) and 40 (0.5), 0.9 is a fifth of the way: 24. Else the last rate."""
-    capacity = task(Objective.capacity, rates=(20.0, 40.0))
-    crossing = (row(slo_attainment=1.0), row(slo_attainment=1.0)), (row(slo_attainment=0.5), row())
-    assert score_of(capacity, rows(*crossing), SEEDS, 1).by_seed == pytest.approx((24.0, 40.0))
-
-
-def test_a_capacity_below_the_lowest_load_is_measured_from_no_traffic() -> None:
-    """From 1.0 at 0 requests/s to 0.8 at 20: 0.9 is at 10."""
-    capacity = task(Objective.capacity, rates=(20.0, 40.0))
-    low = (row(slo_attainment=0.8),) * 2, (row(slo_attainment=0.95),) * 2
-    assert score_of(capacity, rows(*low), SEEDS, 1).by_seed == pytest.approx((10.0, 10.0))
 
 
 def test_gpus_are_those_of_the_cluster_and_fewer_are_better() -> None:
