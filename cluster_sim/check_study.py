@@ -137,8 +137,7 @@ def _check_searched_key(study: StudyConfig, search: SearchConfig) -> None:
     if search.key in study.axes or search.key in study.choices:
         rule = "the key that is searched is no axis and no choice"
         group = "axes" if search.key in study.axes else "choices"
-        remedy = "Leave it out there: 'study.axes={}' for no axis."
-        _refuse(rule, search.key, f"{group}.{search.key}", remedy)
+        _refuse(rule, search.key, f"{group}.{search.key}", "Leave it out there.")
 
 
 def _check_seeds(study: StudyConfig) -> None:

@@ -35,10 +35,14 @@ def _check_gpus(study: StudyConfig) -> None:
     if study.objective is Objective.gpus and study.over_loads is not None and study.against is None:
         rule = "the objective gpus has one value for all loads"
         _refuse(rule, study.over_loads.name, "over_loads", "Leave over_loads out.")
-    if Objective.gpus in objectives and not any(key.startswith("cluster") for key in study.choices):
+    if Objective.gpus in objectives and not _has_several_clusters(study):
         rule = "the fewest GPUs are found among several clusters"
         remedy = "Add 'study.choices.cluster.instances=[1,2,3,4]'."
         _refuse(rule, "one cluster", "choices", remedy)
+
+
+def _has_several_clusters(study: StudyConfig) -> bool:
+    return any(key.split(".")[0] == "cluster" and len(values) > 1 for key, values in study.choices.items())
 
 
 def _check_capacity(study: StudyConfig) -> None:
