@@ -81,7 +81,7 @@ def _fewest(summary: Mapping[str, Any], recommended: str) -> str:
         f"Recommended, on {own:g} GPU{'s' * (own != 1)}: {recommended}, the simplest arm that needs no more."
     )
     if not lacking:
-        return f"{words} No arm on fewer GPUs ran to its end."
+        return f"{words} No arm on fewer GPUs came to the verdict."
     nearest = lacking[0]  # they stand in the order of what they miss
     value = nearest["value"]["value"]
     return (

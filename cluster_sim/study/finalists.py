@@ -13,7 +13,7 @@ from cluster_sim.study.space import Candidate
 
 BEST = 5
 FRONT = 10
-ON_FEWER_GPUS = 2
+ON_FEWER_GPUS = (2, 1)  # on the next lower number, and on that below it
 
 
 def finalists(task: Task, search: Search, name_of: Callable[[Candidate], str]) -> list[Told]:
@@ -38,5 +38,9 @@ def _of_front(task: Task, front: Sequence[Told]) -> list[Told]:
 def _on_fewer_gpus(task: Task, ordered: Sequence[Told]) -> list[Told]:
     if task.objective is not Objective.gpus or not ordered or not ordered[0].score.is_feasible:
         return []
-    fewer = [told for told in ordered if told.score.value < ordered[0].score.value]
-    return fewer[:ON_FEWER_GPUS]
+    numbers = sorted({told.score.value for told in ordered if told.score.value < ordered[0].score.value})
+    return [
+        told
+        for number, most in zip(reversed(numbers), ON_FEWER_GPUS, strict=False)
+        for told in [one for one in ordered if one.score.value == number][:most]
+    ]
