@@ -146,8 +146,5 @@ def test_the_front_is_printed_and_drawn(traded: Path) -> None:
     assert [row[0] for row in section.tables[0].rows] == [
         point["arm"] for point in summary["front"]["points"]
     ]
-    assert section.words == [
-        next(line for line in section.words if "stand clear of the noise" in line),
-        *section.words[1:],
-    ]
+    assert "points of the front stand clear of the noise." in section.words[0]
     assert "<svg" in section.figures[0].wide
