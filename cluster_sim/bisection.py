@@ -111,7 +111,7 @@ def rounds(
     number = len(first)
     while asked := [one for one in bisections if one.is_open]:
         trials = [
-            _trial_at(one, number + place, search.key, values[one.next_step])
+            trial_at(one, number + place, search.key, values[one.next_step])
             for place, one in enumerate(asked)
         ]
         number += len(trials)
@@ -139,16 +139,17 @@ def limited_by(row: Row, attainment: float) -> str | None:
     return name if share < attainment else "attainment"
 
 
-def _trial_at(one: Bisection, number: int, key: str, value: float) -> Trial:
+def trial_at(one: Bisection, number: int, key: str, value: float) -> Trial:
+    """The trial of `one` at another value of the key that is searched."""
     point = {**one.first.point, key: value}
-    return Trial(number, one.first.arm, point, one.first.seed, _with_value(one.first.config, key, value))
+    return Trial(number, one.first.arm, point, one.first.seed, with_value(one.first.config, key, value))
 
 
-def _with_value(config: Any, key: str, value: float) -> Any:
+def with_value(config: Any, key: str, value: float) -> Any:
     """`config` with another value at a dotted key; between two that were checked, it needs no check."""
     name, _, rest = key.partition(".")
     part = getattr(config, name)
-    return replace(config, **{name: _with_value(part, rest, value) if is_dataclass(part) else value})
+    return replace(config, **{name: with_value(part, rest, value) if is_dataclass(part) else value})
 
 
 def _check_slo(config: Config) -> None:

@@ -5,14 +5,14 @@ from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from typing import Any, NoReturn
 
-from cluster_sim.check_sweep import check_key, check_list
-from cluster_sim.config import Config, Method, Objective, StudyConfig
+from cluster_sim.check_study_objective import check_objective
+from cluster_sim.check_sweep import check_key, check_list, check_search
+from cluster_sim.config import Config, Method, SearchConfig, StudyConfig
 from cluster_sim.errors import UserError
 from cluster_sim.schema import shown
 from cluster_sim.speculation.requirements import schedules
 
 RATE = "workload.request_rate"
-OVER_ALL_LOADS = (Objective.capacity, Objective.gpus)  # one value for all loads together
 FEWEST_FRESH_SEEDS = 2  # from one there is no interval
 # Keys that a study sets in every trial, and how to ask for what they say.
 SET_BY_STUDY = {
@@ -33,8 +33,11 @@ def check_study(config: Config, study: StudyConfig) -> None:
     if not re.fullmatch(r"\w[\w.-]*", study.name):
         rule = "a study's name, a directory's too, is made of letters, digits and _ . -"
         _refuse(rule, repr(study.name), "name", "Rename it.")
-    _check_drafter(config, study)
-    _check_objective(config, study)
+    if study.max_draft_length is None:
+        _check_as_it_is(study)
+    else:
+        _check_drafter(config, study)
+    check_objective(config, study)
     _check_buckets(study.bucket_lasts)
     _check_keys(study)
     _check_seeds(study)
@@ -60,13 +63,29 @@ def check_effect(asked: Mapping[str, object], study: StudyConfig) -> None:
         UserError: there is one.
     """
     for key, value in asked.items():
-        if key in SET_BY_STUDY:
+        if key in SET_BY_STUDY and study.max_draft_length is not None:
             rule = "a study sets this key in every trial"
             raise UserError(rule, f"{key}={value}", "command line", SET_BY_STUDY[key])
+        if study.search is not None and key == study.search.key:
+            rule, remedy = "the study's search sets this key", "Write study.search.low and study.search.high."
+            raise UserError(rule, f"{key}={value}", "command line", remedy)
         for group, lists in (("axes", study.axes), ("choices", study.choices)):
             if key in lists:
                 rule, remedy = f"the study's {group} set this key", f"Write 'study.{group}.{key}=[{value}]'."
                 raise UserError(rule, f"{key}={value}", "command line", remedy)
+
+
+def _check_as_it_is(study: StudyConfig) -> None:
+    """Where the command line's own draft lengths are kept, there is no schedule to search."""
+    remedy = "Set study.max_draft_length, or leave it out with 'study.bucket_lasts=[]'."
+    if study.bucket_lasts:
+        _refuse("buckets are of draft lengths that are searched", study.bucket_lasts, "bucket_lasts", remedy)
+    if study.monotone is not None:
+        remedy = "Set study.max_draft_length, or leave study.monotone out."
+        _refuse("monotone is of draft lengths that are searched", study.monotone, "monotone", remedy)
+    if not study.choices:
+        rule, remedy = "a study searches draft lengths or choices", "Set study.max_draft_length."
+        _refuse(rule, "neither", "choices", remedy)
 
 
 def _check_drafter(config: Config, study: StudyConfig) -> None:
@@ -86,23 +105,6 @@ def _check_drafter(config: Config, study: StudyConfig) -> None:
         _refuse(rule, f"{len(study.bucket_lasts) + 1} buckets", "bucket_lasts", static)
 
 
-def _check_objective(config: Config, study: StudyConfig) -> None:
-    objective, slo = study.objective, config.slo
-    has_slo = any(limit is not None for limit in (slo.ttft_s, slo.tpot_s, slo.e2el_s))
-    if not has_slo and (objective is not Objective.tpot or study.attainment is not None):
-        _refuse("goodput and attainment need an SLO", "none", "objective", "Set slo.ttft_s or slo.tpot_s.")
-    if objective in OVER_ALL_LOADS and study.over_loads is not None:
-        rule = f"the objective {objective.name} has one value for all loads"
-        _refuse(rule, study.over_loads.name, "over_loads", "Leave over_loads out.")
-    if objective is Objective.capacity and list(study.axes) != [RATE]:
-        got = ", ".join(study.axes) or "no axis"
-        _refuse(f"the capacity is found along {RATE} alone", got, "axes", f"Keep the one axis {RATE}.")
-    if objective is Objective.gpus and not any(key.startswith("cluster.") for key in study.choices):
-        rule = "the fewest GPUs are found among several clusters"
-        remedy = "Add 'study.choices.cluster.instances=[1,2,3,4]'."
-        _refuse(rule, "one cluster", "choices", remedy)
-
-
 def _check_buckets(lasts: Sequence[int]) -> None:
     where = "bucket_lasts"
     if lasts and lasts[0] < 1:
@@ -119,13 +121,23 @@ def _check_keys(study: StudyConfig) -> None:
             where = f"study.{group}.{key}"
             check_key(key, where, "study")
             check_list(values, where, "study")
-            if key in SET_BY_STUDY:
+            if key in SET_BY_STUDY and study.max_draft_length is not None:
                 raise UserError("a study sets this key in every trial", key, where, SET_BY_STUDY[key])
     both = [key for key in study.axes if key in study.choices]
     if both:
         _refuse("a key is of the loads or a choice", f"{both[0]} in both", "choices", "Keep one.")
-    if not study.axes:
+    if study.search is not None:
+        _check_searched_key(study, study.search)
+    elif not study.axes:
         _refuse("a study has loads", "none", "axes", f"Add 'study.axes.{RATE}=[..]'.")
+
+
+def _check_searched_key(study: StudyConfig, search: SearchConfig) -> None:
+    check_search(search, "study")
+    if search.key in study.axes or search.key in study.choices:
+        rule = "the key that is searched is no axis and no choice"
+        group = "axes" if search.key in study.axes else "choices"
+        _refuse(rule, search.key, f"{group}.{search.key}", "Leave it out there.")
 
 
 def _check_seeds(study: StudyConfig) -> None:

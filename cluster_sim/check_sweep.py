@@ -63,11 +63,8 @@ def _check_compared(names: Iterable[str]) -> None:
 def _check_search(sweep: SweepConfig, search: SearchConfig | None) -> None:
     if search is None:
         return
-    key, where = search.key, "sweep.search.key"
-    check_key(key, where)
-    if key in group_names() or find_key(key, where).type is not float:
-        rule, remedy = "a search is for the highest value of a number", "Search workload.request_rate, say."
-        raise UserError(rule, key, where, remedy)
+    check_search(search)
+    key = search.key
     owners = [f"sweep.axes.{key}"] if key in sweep.axes else []
     owners += [f"sweep.arms.{arm}" for arm, changes in sweep.arms.items() if key in changes]
     if owners:
@@ -77,9 +74,18 @@ def _check_search(sweep: SweepConfig, search: SearchConfig | None) -> None:
     if sweep.compare != list(SHOWN):
         remedy = "Leave it out: a search shows the values that it finds."
         raise UserError("compare has no effect with a search", sweep.compare, "sweep.compare", remedy)
+
+
+def check_search(search: SearchConfig, whole: str = "sweep") -> None:
+    """Raise where `search` is not for the highest value of a number, or its ends are not in order."""
+    key, where = search.key, f"{whole}.search.key"
+    check_key(key, where, whole)
+    if key in group_names() or find_key(key, where).type is not float:
+        rule, remedy = "a search is for the highest value of a number", "Search workload.request_rate, say."
+        raise UserError(rule, key, where, remedy)
     if search.low >= search.high:
         got = f"low={search.low:g}, high={search.high:g}"
-        raise UserError("low < high must hold", got, "sweep.search", "Raise sweep.search.high.")
+        raise UserError("low < high must hold", got, f"{whole}.search", f"Raise {whole}.search.high.")
 
 
 def check_key(key: str, where: str, whole: str = "sweep") -> None:

@@ -119,14 +119,16 @@ class Objective(Enum):
     slo_goodput = "slo_goodput"  # slo_goodput_rps: more is better
     token_goodput = "token_goodput"  # token_goodput_tok_s: more is better
     tpot = "tpot"  # mean of tpot_s: less is better
-    capacity = "capacity"  # request rate up to which study.attainment is met: more is better
+    tpot_p99 = "tpot_p99"  # p99 of tpot_s: less is better
+    ttft_p99 = "ttft_p99"  # p99 of ttft_s: less is better
+    capacity = "capacity"  # highest value of study.search that meets the SLO: more is better
     gpus = "gpus"  # GPUs of the cluster: fewer are better
 
 
 class OverLoads(Enum):
-    """How a study's objective sums up several loads."""
+    """How a study's objective sums up several loads, or the classes of requests."""
 
-    mean = "mean"  # in the objective's own unit: each load lasts equally long
+    mean = "mean"  # of loads in the objective's own unit: each lasts equally long
     worst = "worst"  # goodputs as shares of what came, so that a small load counts as much as a large one
 
 

@@ -27,6 +27,7 @@ from cluster_sim.choices import (
 from cluster_sim.compared import SHOWN
 from cluster_sim.facts import HardwareConfig, ModelConfig, Roofline
 from cluster_sim.fault_config import FaultConfig
+from cluster_sim.study_config import SearchConfig, StudyConfig
 from cluster_sim.traffic_config import (
     ClassConfig,
     LimitsConfig,
@@ -228,16 +229,6 @@ class OutputConfig:
 
 
 @dataclass
-class SearchConfig:
-    """In place of an axis: the highest value of a key that meets the SLO, by bisection (capacity.py)."""
-
-    key: str = MISSING  # more of it is more load
-    low: float = MISSING  # meets the SLO
-    high: float = MISSING  # does not
-    tolerance: float = MISSING  # relative: how near the highest value that passed is to one that failed
-
-
-@dataclass
 class SweepConfig:
     """Arms are compared with one another, at every point of the axes, on the same arrivals."""
 
@@ -249,31 +240,6 @@ class SweepConfig:
     seeds: list[int] = MISSING
     search: SearchConfig | None = None  # None: every arm at every point of the axes, as they are
     compare: list[str] = field(default_factory=lambda: list(SHOWN))  # what it prints
-
-
-@dataclass
-class StudyConfig:
-    """A search for the draft schedule, and values of other keys, that serve a list of loads best."""
-
-    name: str = MISSING
-    question: str = MISSING
-    objective: Objective = MISSING
-    over_loads: OverLoads | None = None  # None: the mean, or nothing to sum up (capacity, gpus)
-    attainment: float | None = None  # at each load; None: no constraint, or slo.attainment (capacity, gpus)
-    ttft_p99_s: float | None = None  # at each load; None: no constraint
-    tpot_p99_s: float | None = None
-    max_draft_length: int = MISSING
-    bucket_lasts: list[int] = MISSING  # last batch size of each bucket; one more goes on to max_num_seqs
-    search_edges: bool = False  # bucket_lasts are where the search of them starts
-    monotone: bool | None = None  # K never rises with the batch size; None: with models without experts
-    choices: dict[str, list[Any]] = field(default_factory=dict)  # config key or group -> values to try
-    axes: dict[str, list[Any]] = MISSING  # config key -> values; each combination is a load
-    seeds: list[int] = MISSING  # of the search
-    fresh_seeds: list[int] = MISSING  # of the verdict
-    trials: int = MISSING
-    time_limit_s: float | None = None  # no trial starts later; None: no limit
-    window: int = MISSING  # trials under way at a time
-    stop_below: float | None = None  # share of the best: a trial below it ends at its first seed; None: never
 
 
 @dataclass

@@ -43,6 +43,7 @@ overrides (Hydra's grammar):
   +sweep=NAME           a sweep:         +sweep=spec_grid
                                          'sweep.axes.cluster.instances=[1,2,4]'
   +study=NAME           a study:         +study=draft_schedule study.trials=200
+                                         +study=slo_tuning  +study=slo_load
   hydra.searchpath=[DIR]
                         more options:    DIR/model/mine.yaml, as model=mine
 

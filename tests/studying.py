@@ -29,7 +29,7 @@ SMALL = (
     "workload.requests=150",
     "output.page=false",
 )
-TASK = Task(Objective.slo_goodput, OverLoads.mean, (), 1, {}, 0.9)
+TASK = Task(Objective.slo_goodput, OverLoads.mean, 1, {})
 
 
 def studied(directory: Path, *overrides: str) -> int:

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from made_up import journal_of
 from studying import SMALL, studied, summary_of, told_of
 from sweeping import Driver, bytes_of
 
@@ -73,6 +74,17 @@ def test_the_journal_holds_every_trial_once_and_none_under_way(whole: Path) -> N
     trials = told_of(whole)
     assert len(trials) == 16
     assert {state for state, _, _ in trials} <= {"COMPLETE", "PRUNED"}
+
+
+def test_optuna_loads_the_journal_with_every_value_constraint_and_arm(whole: Path) -> None:
+    """As optuna-dashboard does: load_study on JournalStorage."""
+    trials = journal_of(whole)
+    history = summary_of(whole)["search"]["history"]
+    told = [(trial.user_attrs["arm"], trial.value) for trial in trials if trial.state.name == "COMPLETE"]
+    assert told == [(one["arm"], one["value"]) for one in history]
+    assert all(set(trial.params) == set(trial.distributions) and trial.params for trial in trials)
+    stopped = [trial for trial in trials if trial.state.name == "PRUNED"]
+    assert all(list(trial.intermediate_values) == [1] for trial in stopped)
 
 
 def test_the_same_command_again_simulates_nothing_and_leaves_the_same(

@@ -6,7 +6,9 @@ from typing import Any
 import pytest
 
 from cluster_sim.config import Objective, OverLoads
-from cluster_sim.study.objective import Rows, Task, is_better, rank, score_of
+from cluster_sim.errors import UserError
+from cluster_sim.study.constraints import Rows
+from cluster_sim.study.objective import Task, is_better, rank, score_of
 
 SEEDS = (0, 1)
 
@@ -32,10 +34,8 @@ def rows(*loads: tuple[dict[str, Any], dict[str, Any]]) -> Rows:
 def task(objective: Objective, **changes: Any) -> Task:
     given = {
         "over_loads": OverLoads.mean,
-        "rates": (),
         "num_loads": 2,
         "limits": {},
-        "wanted": 0.9,
         **changes,
     }
     return Task(objective=objective, **given)
@@ -69,18 +69,77 @@ def test_the_worst_load_counts_by_shares_of_what_came(
     assert score.by_seed == (value, value)
 
 
-def test_the_capacity_is_where_attainment_crosses_what_is_wanted() -> None:
-    """Between 20 requests/s (1.0) and 40 (0.5), 0.9 is a fifth of the way: 24. Else the last rate."""
-    capacity = task(Objective.capacity, rates=(20.0, 40.0))
-    crossing = (row(slo_attainment=1.0), row(slo_attainment=1.0)), (row(slo_attainment=0.5), row())
-    assert score_of(capacity, rows(*crossing), SEEDS, 1).by_seed == pytest.approx((24.0, 40.0))
+def test_the_capacity_is_that_of_the_bisection_in_the_row() -> None:
+    given = rows((row(capacity=24.0), row(capacity=40.0)))
+    assert score_of(task(Objective.capacity, num_loads=1), given, SEEDS, 1).by_seed == (24.0, 40.0)
 
 
-def test_a_capacity_below_the_lowest_load_is_measured_from_no_traffic() -> None:
-    """From 1.0 at 0 requests/s to 0.8 at 20: 0.9 is at 10."""
-    capacity = task(Objective.capacity, rates=(20.0, 40.0))
-    low = (row(slo_attainment=0.8),) * 2, (row(slo_attainment=0.95),) * 2
-    assert score_of(capacity, rows(*low), SEEDS, 1).by_seed == pytest.approx((10.0, 10.0))
+CLASSES = {
+    "classes.chat.slo_goodput_rps": 9.0,
+    "classes.chat.slo_attainment": 0.9,
+    "classes.chat.tpot_s.mean": 0.01,
+    "classes.chat.tpot_s.p99": 0.02,
+    "classes.code.slo_goodput_rps": 0.5,
+    "classes.code.slo_attainment": 0.5,
+    "classes.code.tpot_s.mean": 0.03,
+    "classes.code.tpot_s.p99": 0.08,
+}
+
+
+@pytest.mark.parametrize(
+    ("objective", "over", "value"),
+    [
+        (Objective.slo_goodput, OverLoads.mean, 0.7),
+        (Objective.slo_goodput, OverLoads.worst, 0.5),
+        (Objective.tpot, OverLoads.mean, 0.02),
+        (Objective.tpot, OverLoads.worst, 0.03),
+    ],
+)
+def test_classes_count_alike_by_shares_of_what_came(
+    objective: Objective, over: OverLoads, value: float
+) -> None:
+    """A class of few requests is not the worst for being small."""
+    asked = task(objective, num_loads=1, over_classes=over)
+    assert score_of(asked, rows((row(**CLASSES),) * 2), SEEDS, 1).value == pytest.approx(value)
+    assert asked.unit(Objective.slo_goodput) == "share of requests that were good"
+
+
+def test_with_classes_every_class_meets_the_constraints() -> None:
+    limits = {"attainment": 0.8, "tpot_p99_s": 0.04}
+    given = rows((row(**CLASSES),) * 2)
+    together = task(Objective.tpot, num_loads=1, limits=limits)
+    assert score_of(together, given, SEEDS, 1).is_feasible
+    apart = score_of(
+        task(Objective.tpot, num_loads=1, limits=limits, over_classes=OverLoads.worst), given, SEEDS, 1
+    )
+    assert apart.misses == pytest.approx({"attainment": 0.375, "tpot_p99_s": 1.0, "saturated": 0.0})
+
+
+def test_a_class_of_which_nothing_completed_is_as_bad_as_can_be() -> None:
+    nothing = {**CLASSES, "classes.code.slo_attainment": None, "classes.code.tpot_s.mean": None}
+    for objective, value in ((Objective.slo_goodput, 0.0), (Objective.tpot, math.inf)):
+        asked = task(objective, num_loads=1, over_classes=OverLoads.worst)
+        assert score_of(asked, rows((row(**nothing),) * 2), SEEDS, 1).value == value
+
+
+def test_classes_of_requests_that_are_all_alike_are_refused() -> None:
+    """A trace, whose classes nobody knew."""
+    asked = task(Objective.tpot, num_loads=1, over_classes=OverLoads.mean)
+    with pytest.raises(UserError) as caught:
+        score_of(asked, rows((row(), row())), SEEDS, 1)
+    assert str(caught.value) == (
+        "classes are summed up where there are several, but got one (study.over_classes). "
+        "Leave study.over_classes out."
+    )
+
+
+@pytest.mark.parametrize(("objective", "value"), [(Objective.tpot_p99, 0.02), (Objective.ttft_p99, 0.1)])
+def test_a_second_objective_has_values_of_its_own(objective: Objective, value: float) -> None:
+    score = score_of(
+        task(Objective.slo_goodput, num_loads=1, against=objective), rows((row(), row())), SEEDS, 1
+    )
+    assert (score.by_seed, score.against) == ((10.0, 10.0), (value, value))
+    assert score.values == (10.0, value)
 
 
 def test_gpus_are_those_of_the_cluster_and_fewer_are_better() -> None:

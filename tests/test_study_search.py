@@ -122,7 +122,8 @@ def test_a_trial_is_measured_against_the_best_feasible_one_when_it_was_asked(tmp
     search.tell(first, scored(10.0), scored(9.0), is_stopped=False)
     third = search.ask()
     search.tell(second, scored(20.0, ttft_p99_s=1.0), scored(20.0), is_stopped=False)
-    assert (first.bar, second.bar, third.bar, search.ask().bar) == (None, None, 9.0, 9.0)
+    bars = (first.bars, second.bars, third.bars, search.ask().bars)
+    assert bars == ((), (), ((9.0,),), ((9.0,),))
 
 
 def test_choices_are_searched_beside_the_schedule(tmp_path: Path) -> None:

@@ -10,8 +10,8 @@ from cluster_sim.study.arms import Arm
 from cluster_sim.study.objective import Score, Task
 from cluster_sim.study.verdict import BETTER, TIE, WORSE, Contender, Verdict, compare, judge
 
-GOODPUT = Task(Objective.slo_goodput, OverLoads.mean, (), 1, {}, 0.9)
-TPOT = Task(Objective.tpot, OverLoads.mean, (), 1, {}, 0.9)
+GOODPUT = Task(Objective.slo_goodput, OverLoads.mean, 1, {})
+TPOT = Task(Objective.tpot, OverLoads.mean, 1, {})
 OFF, K2 = Arm(()), Arm(((1, 64, 2),))
 TWO = Arm(((1, 8, 3), (9, 64, 1)))
 THREE = Arm(((1, 8, 3), (9, 16, 2), (17, 64, 1)))
@@ -95,7 +95,7 @@ def test_less_time_per_token_is_better() -> None:
 def test_more_goodput_goes_before_more_acceptance() -> None:
     """vllm#52992: fixed drafts, acceptance length 4.35, 1588.8 tokens/s; adaptive, 3.76, 4508.9 tokens/s."""
     fixed, adaptive = Arm(((1, 64, 16),)), TWO
-    tokens = Task(Objective.token_goodput, OverLoads.mean, (), 1, {}, 0.9)
+    tokens = Task(Objective.token_goodput, OverLoads.mean, 1, {})
     verdict = judged(fixed, {fixed: score(1588.8), adaptive: score(4508.9)}, tokens)
     assert names(verdict) == (adaptive.name, adaptive.name)
 

@@ -14,6 +14,7 @@ from cluster_sim.report import (
     answer,
     capacity_sections,
     caveats,
+    front_sections,
     parts_sections,
     provenance,
     run_sections,
@@ -29,6 +30,7 @@ PAGE = "report.html"
 SECTIONS: Sequence[Callable[[Stored], Sequence[Section]]] = (  # in the order of the page
     study_sections.recommendation,
     study_sections.verdicts,
+    front_sections.front,
     capacity_sections.capacities,
     sweep_sections.crossovers,
     sweep_sections.latencies,

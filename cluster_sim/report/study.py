@@ -1,5 +1,6 @@
 """A study on the terminal: the recommendation in a sentence, the arms beside it, and how far it stands."""
 
+import math
 from collections.abc import Iterator, Mapping
 from itertools import zip_longest
 from typing import Any
@@ -10,7 +11,9 @@ from rich.table import Table
 from rich.text import Text
 
 from cluster_sim.comparison import RATE_AXIS
-from cluster_sim.report.words import NOTHING, figures, percent, seconds
+from cluster_sim.report.front import front_view
+from cluster_sim.report.objectives import interval_words, objective_number, objective_words
+from cluster_sim.report.words import NOTHING, percent, seconds
 
 MARKS = {"better": "+", "worse": "-", "tie": "="}
 STYLES = {"better": "green", "worse": "red", "tie": ""}
@@ -20,7 +23,11 @@ LIMITS = {
     "tpot_p99_s": "p99 TPOT",
     "saturated": "saturation: more came than was served",
 }
+FEWEST = "gpus"  # an objective that many arms have the same value of
 WIDE = 110  # columns from which values of each load are shown
+LEGEND_FEWEST = (
+    "under fresh seeds: GPUs, and the constraint that is nearest to its limit; * misses a constraint"
+)
 LEGEND = (
     "under fresh seeds: value, mean difference from the best with its 95% interval, "
     "= tie (the interval holds 0, or less than 1%), - worse; * misses a constraint"
@@ -33,8 +40,9 @@ def study_view(summary: Mapping[str, Any], width: int) -> RenderableType:
         Text(summary["question"], style="bold"),
         Text(" ".join(asked(summary))),
         _arms(summary, width),
-        Text(LEGEND, style="dim"),
+        Text(LEGEND_FEWEST if summary["objective"] == FEWEST else LEGEND, style="dim"),
         Text(""),
+        *front_view(summary),
         *[Text(sentence, style="bold") for sentence in answer(summary)],
         *[Text(line) for line in stands(summary)],
     ]
@@ -48,7 +56,9 @@ def answer(summary: Mapping[str, Any]) -> Iterator[str]:
         yield _infeasible(summary)
         return
     champion, recommended = verdict["champion"], verdict["recommended"]
-    if verdict["is_tie"]:
+    if summary.get("objective") == FEWEST:
+        yield _fewest(summary, recommended)
+    elif verdict["is_tie"]:
         yield (
             f"Recommended: {recommended}. The best of the search, {champion}, is no better than it by more "
             "than chance or 1%: a TIE, and the simpler one goes first."
@@ -62,12 +72,35 @@ def answer(summary: Mapping[str, Any]) -> Iterator[str]:
         yield "The best of the search was not the best under fresh seeds: it owed something to luck."
 
 
+def _fewest(summary: Mapping[str, Any], recommended: str) -> str:
+    """The arm on the fewest GPUs, and what the best arm on fewer ones lacks."""
+    by_name = {one["arm"]: one for one in summary["contenders"]}
+    own = by_name[recommended]["value"]["value"]
+    lacking = [one for one in summary["contenders"] if one["value"]["value"] < own and not one["is_feasible"]]
+    words = (
+        f"Recommended, on {own:g} GPU{'s' * (own != 1)}: {recommended}, the simplest arm that needs no more."
+    )
+    if not lacking:
+        return f"{words} No arm on fewer GPUs came to the verdict."
+    nearest = lacking[0]  # they stand in the order of what they miss
+    value = nearest["value"]["value"]
+    return (
+        f"{words} The best on fewer, {nearest['arm']} on {value:g}, misses a limit ({margin_words(nearest)})."
+    )
+
+
 def asked(summary: Mapping[str, Any]) -> Iterator[str]:
     """What was searched for, and how long."""
     search = summary["search"]
     loads = ", ".join(load_words(load) for load in summary["loads"])
-    what = summary["objective"].replace("slo", "SLO").replace("tpot", "TPOT").replace("_", " ")
-    yield f"{what} in {summary['unit']}, {summary['over_loads']} over {loads};"
+    if summary["objective"] == FEWEST:
+        yield f"fewest GPUs for {loads};"
+    else:
+        classes = f", {summary['over_classes']} over classes" if summary.get("over_classes") else ""
+        over = f", {summary['over_loads']} over {loads}" if loads else ""
+        yield f"{objective_words(summary['objective'])} in {summary['unit']}{classes}{over};"
+    if summary.get("front"):
+        yield f"against {objective_words(summary['front']['against'])} in {summary['front']['unit']};"
     for name, limit in summary["constraints"].items():
         words = f"at least {percent(limit)}" if name == "attainment" else f"at most {seconds(limit)}"
         yield f"{LIMITS[name]} {words};"
@@ -85,7 +118,8 @@ def _arms(summary: Mapping[str, Any], width: int) -> Table:
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
     table.add_column("arm", overflow="fold", min_width=24)
     table.add_column("value", justify="right", no_wrap=True)
-    table.add_column("difference", justify="right", no_wrap=True)
+    is_fewest = summary["objective"] == FEWEST
+    table.add_column("nearest limit" if is_fewest else "difference", justify="right", no_wrap=True)
     loads = summary["loads"] if width >= WIDE and summary["contenders"][0]["by_load"] else []
     for load in loads:
         table.add_column(load_words(load), justify="right")
@@ -99,13 +133,25 @@ def _arms(summary: Mapping[str, Any], width: int) -> Table:
             Text(f"{value} {MARKS[mark]}", style=STYLES[mark])
             for value, mark in zip_longest(by_load, marks[: len(by_load)], fillvalue="tie")
         ]
-        table.add_row(arm, _value(summary, one), _difference(summary, one), *cells)
+        beside = Text(margin_words(one)) if is_fewest else _difference(summary, one)
+        table.add_row(arm, _value(summary, one), beside, *cells)
     return table
 
 
 def _value(summary: Mapping[str, Any], one: Mapping[str, Any]) -> str:
     value = one["value"] and one["value"]["value"]
     return number_words(summary, value) + (" " if one["is_feasible"] else "*")
+
+
+def margin_words(one: Mapping[str, Any]) -> str:
+    """The constraint that a contender comes nearest to missing, or misses most, and by how much."""
+    missed = {name: math.inf if miss is None else miss for name, miss in one["misses"].items()}
+    known = {name: miss for name, miss in missed.items() if name != "saturated" or miss > 0.0}
+    name, miss = max(known.items(), key=lambda item: item[1])
+    if math.isinf(miss):
+        return f"{LIMITS[name]}: none"
+    words = f"missed by {percent(miss)}" if miss > 0.0 else f"{percent(abs(miss))} to spare"
+    return f"{LIMITS[name].partition(':')[0]}: {words}"
 
 
 def _difference(summary: Mapping[str, Any], one: Mapping[str, Any]) -> Text:
@@ -120,15 +166,12 @@ def _difference(summary: Mapping[str, Any], one: Mapping[str, Any]) -> Text:
 
 def value_words(summary: Mapping[str, Any], value: Mapping[str, Any]) -> str:
     """A value of the objective and its 95 % interval."""
-    if value["low"] is None or value["high"] is None:
-        return number_words(summary, value["value"])
-    bounds = ", ".join(number_words(summary, value[name]) for name in ("low", "high"))
-    return f"{number_words(summary, value['value'])} [{bounds}]"
+    return interval_words(summary["objective"], value)
 
 
 def number_words(summary: Mapping[str, Any], value: float | None) -> str:
     """A value of the objective."""
-    return seconds(value) if summary["objective"] == "tpot" else figures(value)
+    return objective_number(summary["objective"], value)
 
 
 def _signed(summary: Mapping[str, Any], value: float | None) -> str:

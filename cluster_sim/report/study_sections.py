@@ -8,6 +8,7 @@ from matplotlib.axes import Axes
 from cluster_sim.report.arms import looks_of
 from cluster_sim.report.capacity_sections import AROUND_IN, DOT_IN
 from cluster_sim.report.figures import INK, MUTED, OTHERS, Figure, figure, height_of_rows, name_rows
+from cluster_sim.report.objectives import TIMES, WHOLE
 from cluster_sim.report.section import Section, Table
 from cluster_sim.report.stored import Kind, Stored, Tree
 from cluster_sim.report.study import asked, load_words, number_words, stands, value_words
@@ -68,7 +69,8 @@ def history(stored: Stored) -> Sequence[Section]:
     told = stored.summary.get("search", {}).get("history") if stored.kind is Kind.study else None
     if not told:
         return []
-    summary, best = stored.summary, _best_so_far(stored.study["objective"] != "tpot", told)
+    summary = stored.summary
+    best = _best_so_far(_more_is_better(summary), told)
     rows = [
         [
             str(place + 1),
@@ -99,6 +101,11 @@ def history(stored: Stored) -> Sequence[Section]:
     words = [f"{search['trials']} trials, {search['stopped_early']} of them stopped early and not shown."]
     table = Table(("Trial", "Arm", f"Value ({summary['unit']})", "Constraints met"), rows)
     return [Section("history", "The search", words, [drawn], data=[table])]
+
+
+def _more_is_better(summary: Tree) -> bool:
+    """Of the objective; results of an earlier version do not say it."""
+    return bool(summary.get("more_is_better", summary["objective"] not in (*TIMES, WHOLE)))
 
 
 def _best_so_far(more_is_better: bool, told: Sequence[Tree]) -> list[float]:

@@ -11,11 +11,12 @@ from itertools import product
 
 from cluster_sim.check import check
 from cluster_sim.compose import Composer
-from cluster_sim.config import Config, StudyConfig
+from cluster_sim.config import Config, Method, StudyConfig
 from cluster_sim.engine_defaults import resolve_engine
 from cluster_sim.errors import naming
 from cluster_sim.manifest import plain
-from cluster_sim.optimum import optimum_of
+from cluster_sim.optimum import optimum_of, resolved
+from cluster_sim.study.cells import Cell, cell_of, size_of
 from cluster_sim.study.space import Candidate, Range, Space
 from cluster_sim.sweep import with_whole_paths
 from cluster_sim.trial import Trial, place_of
@@ -76,7 +77,7 @@ class Arms:
         monotone = self.study.monotone
         return Space(
             lasts=tuple(last for last in self.study.bucket_lasts if last < most),
-            longest=self.study.max_draft_length,
+            longest=self.study.max_draft_length or 0,
             most=most,
             is_monotone=config.model.num_experts == 0 if monotone is None else monotone,
             searches_edges=self.study.search_edges,
@@ -95,6 +96,8 @@ class Arms:
     def arm(self, candidate: Candidate) -> Arm:
         """What vLLM runs of a candidate."""
         choices = self.choices(candidate.chosen)
+        if self.study.max_draft_length is None:
+            return _arm(self._given(choices), choices)
         return _arm(candidate.ranges(self.seats(choices)), choices)
 
     def of_tables(self, chosen: tuple[int, ...]) -> Arm:
@@ -124,6 +127,8 @@ class Arms:
         if not arm.ranges:
             return self._base(arm.choices, load, drafts=False)
         base = self._base(arm.choices, load, drafts=True)
+        if self.study.max_draft_length is None:
+            return base
         is_static = len(arm.ranges) == 1
         speculation = replace(
             base.speculation,
@@ -137,10 +142,10 @@ class Arms:
             check(config)
         return config
 
-    def trials(
+    def cells(
         self, arm: Arm, seeds: Sequence[int], variation: str = "", change: Change = lambda config: config
-    ) -> list[Trial]:
-        """Its simulations, load by load: with `variation`, a name, as `change` makes them.
+    ) -> list[Cell]:
+        """What is simulated of it, load by load: with `variation`, a name, as `change` makes it.
 
         Numbers are those of the whole study's, of seeds known and fresh; an arm's come up in its order.
 
@@ -150,34 +155,40 @@ class Arms:
         name = f"{arm.name}{variation and f' ({variation})'}"
         known = [*self.study.seeds, *self.study.fresh_seeds]
         start = self._numbers.setdefault(name, len(self._numbers)) * len(known) * len(self.loads)
-        trials = []
-        for number, load in enumerate(self.loads):
-            config = change(self.config(arm, number))
-            trials += [
-                Trial(
-                    start + number * len(known) + known.index(seed),
-                    name,
-                    load,
-                    seed,
-                    replace(config, seed=seed),
-                )
-                for seed in seeds
-            ]
-        return trials
+        search, cells = self.study.search, []
+        for load, point in enumerate(self.loads):
+            config = change(self.config(arm, load))
+            for seed in seeds:
+                number = (start + load * len(known) + known.index(seed)) * size_of(search)
+                trial = Trial(number, name, point, seed, replace(config, seed=seed))
+                cells.append(cell_of(load, trial, search))
+        return cells
+
+    def _given(self, choices: Choices) -> tuple[Range, ...]:
+        """The command line's own draft lengths with these choices; none: it does not draft."""
+        speculation = self._base(choices, 0, drafts=True).speculation
+        if speculation.method is Method.none:
+            return ()
+        ranges = speculation.num_speculative_tokens_per_batch_size
+        if ranges is None:
+            return ((1, self.seats(choices), int(speculation.num_speculative_tokens or 0)),)
+        return tuple((first, last, length) for first, last, length in ranges)
 
     def _base(self, choices: Choices, load: int, *, drafts: bool) -> Config:
         """Composed once: the command line under a load, with the longest drafts at every step or without."""
         point = self.loads[load]
         changes: dict[str, object] = {**dict(choices), **point}
-        if drafts:
+        if not drafts:
+            changes["speculation"] = "none"
+        elif self.study.max_draft_length is not None:
             changes["speculation.num_speculative_tokens"] = self.study.max_draft_length
             changes["speculation.num_speculative_tokens_per_batch_size"] = None
-        else:
-            changes["speculation"] = "none"
+        if self.study.search is not None:
+            changes[self.study.search.key] = self.study.search.low
         key = repr(plain(changes))
         if key not in self._composed:
             with naming(place_of("with drafts" if drafts else OFF, point)):
-                self._composed[key] = with_whole_paths(self.composer.variant(changes))
+                self._composed[key] = resolved(with_whole_paths(self.composer.variant(changes)))
         return self._composed[key]
 
 

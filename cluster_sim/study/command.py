@@ -25,9 +25,8 @@ from cluster_sim.report.console import announce_compilation, say, show, width
 from cluster_sim.report.progress import progress
 from cluster_sim.report.study import study_view
 from cluster_sim.run import warm_up
-from cluster_sim.study.arms import Arm
 from cluster_sim.study.export import export
-from cluster_sim.study.objective import rank
+from cluster_sim.study.finalists import finalists
 from cluster_sim.study.plan import Plan
 from cluster_sim.study.proof import Proof
 from cluster_sim.study.search import Problem, Search
@@ -37,7 +36,6 @@ from cluster_sim.study.window import Ledger, Window
 from cluster_sim.trials import open_trials
 
 JOURNAL = "study.journal"
-FINALISTS = 5  # of the search, in the verdict
 DONE, INFEASIBLE = 0, 1
 
 
@@ -61,11 +59,12 @@ def run_study(config: Config, overrides: Sequence[str]) -> int:
     with open_trials(directory) as writer:
         if not (directory / MANIFEST).exists():
             write_yaml(directory / MANIFEST, plan.about)
-        summary, verdict = _found(plan, Ledger(writer), directory)
+        ledger = Ledger(writer)
+        summary, verdict = _found(plan, ledger, directory)
         rows = writer.finish()
         summary["wall_s"] = time.perf_counter() - started_s
         write_json(directory / SUMMARY, summary)
-        lines = _exported(plan, verdict, directory)
+        lines = _exported(plan, verdict, ledger, directory)
     show(study_view(summary, width()))
     show(Group(*map(Text, lines)))
     for warning, count in Counter(text for row in rows for text in row["warnings"]).items():
@@ -91,13 +90,10 @@ def _found(plan: Plan, ledger: Ledger, directory: Path) -> tuple[dict[str, Any],
     except KeyboardInterrupt:
         say(f"{len(ledger.writer.finished)} simulations are kept; go on with output.dir={directory}")
         raise
-    rows = [
-        ledger.row(trial)
-        for one in verdict.contenders
-        for trial in plan.arms.trials(one.arm, study.fresh_seeds)
-    ]
+    cells = [cell for one in verdict.contenders for cell in plan.arms.cells(one.arm, study.fresh_seeds)]
+    ledger.needed(cells)  # they have ended: each takes in its rows
     summary = {
-        **summary_of(study, plan.task, verdict, rows),
+        **summary_of(study, plan.task, verdict, cells),
         "search": _counts(plan, search),
         "sensitivity": varied,
         "optimiser_wall_s": search.wall_s,
@@ -113,15 +109,9 @@ def _proved(
     with progress("study", "trials", sys.stderr) as report:
         Window(search, plan.arms, plan.task, ledger, report).run(executor)
     proof = Proof(plan.arms, plan.task, plan.baselines, ledger, executor)
-    verdict = proof.judged(_best(plan, search))
+    best = [told.candidate for told in finalists(plan.task, search, plan.name)]
+    verdict = proof.judged(plan.with_simple_rivals(best))
     return verdict, list(proof.varied(verdict))
-
-
-def _best(plan: Plan, search: Search) -> list[Arm]:
-    """The best of the search, each once."""
-    ordered = sorted(search.told, key=lambda told: rank(plan.task, told.score))
-    arms = {arm.name: arm for arm in (plan.arms.arm(told.candidate) for told in ordered)}
-    return list(arms.values())[:FINALISTS]
 
 
 def _counts(plan: Plan, search: Search) -> dict[str, Any]:
@@ -134,6 +124,7 @@ def _counts(plan: Plan, search: Search) -> dict[str, Any]:
             {
                 "arm": plan.name(told.candidate),
                 "value": told.score.value if math.isfinite(told.score.value) else None,
+                "against": told.score.values[1] if told.score.against else None,
                 "is_feasible": told.score.is_feasible,
             }
             for told in search.told
@@ -150,10 +141,11 @@ def _of_machine(ledger: Ledger) -> dict[str, Any]:
     }
 
 
-def _exported(plan: Plan, verdict: Verdict, directory: Path) -> list[str]:
+def _exported(plan: Plan, verdict: Verdict, ledger: Ledger, directory: Path) -> list[str]:
     """Write the files for servers; lines that say what they are for. None where no arm is feasible."""
     if verdict.recommended is None:
         return []
     arm = verdict.recommended.arm
-    last = plan.arms.trials(arm, plan.study.fresh_seeds)[-1]
-    return export(last.config, plan.arms.seats(arm.choices), directory, plan.config.output.drafter)
+    last = plan.arms.cells(arm, plan.study.fresh_seeds)[-1]
+    ledger.needed([last])  # it has ended: it takes in its rows
+    return export(last.trial().config, plan.arms.seats(arm.choices), directory, plan.config.output.drafter)

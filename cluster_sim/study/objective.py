@@ -1,9 +1,7 @@
-"""From the rows of simulations to the value of an arm, and by how much it misses each constraint.
+"""From the rows of simulations to the value of an arm, and whether it meets the constraints.
 
 A seed is a replicate: an arm has a value under each seed, summed up over the loads, and the mean over seeds
-is its value. Constraints hold at every load, for means over seeds. Where a constraint is asked for, a load
-under which the cluster is saturated in half of the seeds or more is missed too: its latencies grow with the
-run.
+is its value. Constraints: constraints.py.
 """
 
 import math
@@ -12,24 +10,32 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from cluster_sim.check_study import OVER_ALL_LOADS
 from cluster_sim.config import Objective, OverLoads, StudyConfig
-from cluster_sim.saturation import MOST_SEEDS
+from cluster_sim.study.cells import CAPACITY
+from cluster_sim.study.constraints import Rows, misses_of, parts_of
 from cluster_sim.trials import Row
 
-MORE_IS_BETTER = (Objective.slo_goodput, Objective.token_goodput, Objective.capacity)
+GOODPUTS = (Objective.slo_goodput, Objective.token_goodput)
 UNITS = {
     Objective.slo_goodput: "good requests/s",
     Objective.token_goodput: "good tokens/s",
     Objective.tpot: "s per token",
+    Objective.tpot_p99: "s per token",
+    Objective.ttft_p99: "s",
     Objective.capacity: "requests/s within the SLO",
     Objective.gpus: "GPUs",
 }
-Rows = Mapping[tuple[int, int], Row]  # number of the load, seed -> row
+SHARES = {
+    Objective.slo_goodput: "share of requests that were good",
+    Objective.token_goodput: "share of tokens that were good",
+}
 PATHS = {
     Objective.slo_goodput: "slo_goodput_rps",
     Objective.token_goodput: "token_goodput_tok_s",
     Objective.tpot: "tpot_s.mean",
+    Objective.tpot_p99: "tpot_s.p99",
+    Objective.ttft_p99: "ttft_s.p99",
+    Objective.capacity: CAPACITY,
 }
 
 
@@ -39,15 +45,31 @@ class Task:
 
     objective: Objective
     over_loads: OverLoads
-    rates: tuple[float, ...]  # requests/s of each load; none: not an axis
     num_loads: int
     limits: Mapping[str, float]  # attainment (at least), ttft_p99_s, tpot_p99_s (at most)
-    wanted: float  # attainment that capacity means
+    against: Objective | None = None  # a second one, of the front
+    over_classes: OverLoads | None = None  # None: all requests together
 
     @property
     def more_is_better(self) -> bool:
-        """Else less."""
-        return self.objective in MORE_IS_BETTER
+        """Of the objective; else less."""
+        return more_is_better(self.objective)
+
+    @property
+    def objectives(self) -> tuple[Objective, ...]:
+        """One, or the two of the front."""
+        return (self.objective,) if self.against is None else (self.objective, self.against)
+
+    def unit(self, objective: Objective) -> str:
+        """Of its values."""
+        if self.counts_shares and objective in SHARES:
+            return SHARES[objective]
+        return UNITS[objective]
+
+    @property
+    def counts_shares(self) -> bool:
+        """Whether goodputs are shares of what came, so that a small load or class counts as a large one."""
+        return self.over_loads is OverLoads.worst or self.over_classes is not None
 
 
 @dataclass(frozen=True)
@@ -55,13 +77,19 @@ class Score:
     """How well an arm does."""
 
     by_seed: tuple[float, ...]
-    by_load: tuple[tuple[float, ...], ...]  # [load][seed]; none for objectives over all loads
+    by_load: tuple[tuple[float, ...], ...]  # [load][seed]; none for GPUs
     misses: Mapping[str, float]  # constraint -> relative excess over its limit at the worst load; <= 0: met
+    against: tuple[float, ...] = ()  # by seed, of the second objective
 
     @property
     def value(self) -> float:
         """Of the objective."""
         return float(np.mean(self.by_seed))
+
+    @property
+    def values(self) -> tuple[float, ...]:
+        """Of every objective."""
+        return (self.value, float(np.mean(self.against))) if self.against else (self.value,)
 
     @property
     def worst_miss(self) -> tuple[str, float]:
@@ -74,43 +102,38 @@ class Score:
         return self.worst_miss[1] <= 0.0
 
 
+def more_is_better(objective: Objective) -> bool:
+    """Else less."""
+    return objective in (*GOODPUTS, Objective.capacity)
+
+
 def task_of(study: StudyConfig, slo_attainment: float) -> Task:
     """The objective and the constraints of `study`."""
-    needs = study.objective in OVER_ALL_LOADS
-    wanted = slo_attainment if study.attainment is None else study.attainment
+    wants_slo = study.objective in (Objective.gpus, Objective.capacity)
     limits = {
-        "attainment": wanted if study.objective is Objective.gpus else study.attainment,
+        "attainment": slo_attainment if wants_slo and study.attainment is None else study.attainment,
         "ttft_p99_s": study.ttft_p99_s,
         "tpot_p99_s": study.tpot_p99_s,
     }
-    if study.objective is Objective.capacity:
-        limits["attainment"] = None
-    num_loads = math.prod(len(values) for values in study.axes.values())
-    rates = tuple(float(rate) for rate in study.axes.get("workload.request_rate", ())) if needs else ()
     return Task(
         study.objective,
         study.over_loads or OverLoads.mean,
-        rates,
-        num_loads,
+        math.prod(len(values) for values in study.axes.values()),
         {name: limit for name, limit in limits.items() if limit is not None},
-        wanted,
+        study.against,
+        study.over_classes,
     )
 
 
 def score_of(task: Task, rows: Rows, seeds: Sequence[int], gpus: int) -> Score:
-    """How an arm does that has `rows` for all loads and `seeds`, on so many GPUs."""
-    misses = _misses(task, rows, seeds)
-    if task.objective is Objective.gpus:
-        return Score((float(gpus),) * len(seeds), (), misses)
-    if task.objective is Objective.capacity:
-        return Score(tuple(_capacity(task, rows, seed) for seed in seeds), (), misses)
-    loads = range(task.num_loads)
-    by_load = np.array([[_value(task, rows[load, seed]) for seed in seeds] for load in loads])
-    if task.over_loads is OverLoads.mean:
-        by_seed = by_load.mean(axis=0)
-    else:
-        by_seed = by_load.min(axis=0) if task.more_is_better else by_load.max(axis=0)
-    return Score(tuple(by_seed.tolist()), tuple(map(tuple, by_load.tolist())), misses)
+    """How an arm does that has `rows` for all loads and `seeds`, on so many GPUs.
+
+    Raises:
+        UserError: classes are asked for, and there is only one.
+    """
+    found = [_over_loads(task, objective, rows, seeds, gpus) for objective in task.objectives]
+    misses = misses_of(task.limits, rows, seeds, task.num_loads, by_class=task.over_classes is not None)
+    return Score(*found[0], misses, *(by_seed for by_seed, _ in found[1:]))
 
 
 def is_better(task: Task, score: Score, other: Score) -> bool:
@@ -118,57 +141,61 @@ def is_better(task: Task, score: Score, other: Score) -> bool:
     return rank(task, score) < rank(task, other)
 
 
-def rank(task: Task, score: Score) -> tuple[float, float]:
-    """Smaller is better."""
+def rank(task: Task, score: Score) -> tuple[float, float, float]:
+    """Smaller is better: the miss of the constraint missed most, those of all, the value."""
     value = -score.value if task.more_is_better else score.value
-    return (0.0, value) if score.is_feasible else (score.worst_miss[1], value)
+    if score.is_feasible:
+        return (0.0, 0.0, value)
+    return (score.worst_miss[1], sum(miss for miss in score.misses.values() if miss > 0.0), value)
 
 
-def _value(task: Task, row: Row) -> float:
-    """At one load; of the worst load, goodputs are shares of what came."""
-    if task.over_loads is OverLoads.worst and task.objective is Objective.slo_goodput:
-        return float(row["slo_attainment"])
-    value = row[PATHS[task.objective]]
-    if task.over_loads is OverLoads.worst and task.objective is Objective.token_goodput:
-        emitted = row["output_throughput_tok_s"]
+def gains(task: Task, values: Sequence[float]) -> tuple[float, ...]:
+    """`values` of the objectives, turned so that more is better."""
+    pairs = zip(task.objectives, values, strict=True)
+    return tuple(value if more_is_better(objective) else -value for objective, value in pairs)
+
+
+def dominates(task: Task, score: Score, other: Score) -> bool:
+    """Whether `score` is at least as good in every objective, and better in one, by its means."""
+    ours, theirs = gains(task, score.values), gains(task, other.values)
+    return ours != theirs and all(own >= each for own, each in zip(ours, theirs, strict=True))
+
+
+def _over_loads(
+    task: Task, objective: Objective, rows: Rows, seeds: Sequence[int], gpus: int
+) -> tuple[tuple[float, ...], tuple[tuple[float, ...], ...]]:
+    """Values by seed, and by load and seed; of GPUs there is one for all loads."""
+    if objective is Objective.gpus:
+        return (float(gpus),) * len(seeds), ()
+    loads = range(task.num_loads)
+    by_load = np.array([[_value(task, objective, rows[load, seed]) for seed in seeds] for load in loads])
+    by_seed = by_load.mean(axis=0) if task.over_loads is OverLoads.mean else _worst(objective, by_load)
+    return tuple(by_seed.tolist()), tuple(map(tuple, by_load.tolist()))
+
+
+def _value(task: Task, objective: Objective, row: Row) -> float:
+    """At one load and one seed; over classes, of those of which a request was measured."""
+    if objective is Objective.capacity or task.over_classes is None:
+        return _of_part(task, objective, row, "")
+    values = np.array([_of_part(task, objective, row, part) for part in parts_of(row)])
+    return float(values.mean() if task.over_classes is OverLoads.mean else _worst(objective, values))
+
+
+def _of_part(task: Task, objective: Objective, row: Row, part: str) -> float:
+    """Of all requests, or of those of one class."""
+    if task.counts_shares and objective is Objective.slo_goodput:
+        value = row[f"{part}slo_attainment"]
+    else:
+        value = row[f"{part}{PATHS[objective]}"]
+    if value is None:
+        return 0.0 if more_is_better(objective) else math.inf
+    if task.counts_shares and objective is Objective.token_goodput:
+        emitted = row[f"{part}output_throughput_tok_s"]
         return float(value / emitted) if emitted else 0.0
-    return math.inf if value is None else float(value)
+    return float(value)
 
 
-def _misses(task: Task, rows: Rows, seeds: Sequence[int]) -> dict[str, float]:
-    """The worst load decides."""
-    if not task.limits:
-        return {}
-    misses = dict.fromkeys([*task.limits, "saturated"], -math.inf)
-    for load in range(task.num_loads):
-        of_load = [rows[load, seed] for seed in seeds]
-        found = {name: _miss(name, limit, of_load) for name, limit in task.limits.items()}
-        saturated = sum(bool(row["saturated"]) for row in of_load) / len(seeds)
-        found["saturated"] = saturated if saturated >= MOST_SEEDS else 0.0
-        misses = {name: max(misses[name], miss) for name, miss in found.items()}
-    return misses
-
-
-def _miss(name: str, limit: float, rows: Sequence[Row]) -> float:
-    if name == "attainment":
-        return (limit - _mean(rows, "slo_attainment", 0.0)) / limit
-    path = {"ttft_p99_s": "ttft_s.p99", "tpot_p99_s": "tpot_s.p99"}[name]
-    return _mean(rows, path, math.inf) / limit - 1.0
-
-
-def _mean(rows: Sequence[Row], path: str, missing: float) -> float:
-    return float(np.mean([missing if row[path] is None else row[path] for row in rows]))
-
-
-def _capacity(task: Task, rows: Rows, seed: int) -> float:
-    """The request rate at which attainment first falls below what is wanted, between loads on a line.
-
-    With no traffic at all it is 1; when no load falls short, the capacity is at least the highest rate.
-    """
-    points = sorted((rate, float(rows[load, seed]["slo_attainment"])) for load, rate in enumerate(task.rates))
-    before, above = 0.0, 1.0
-    for rate, share in points:
-        if share < task.wanted:
-            return before + (rate - before) * (above - task.wanted) / (above - share)
-        before, above = rate, share
-    return before
+def _worst(objective: Objective, values: np.ndarray) -> np.ndarray:
+    """Along the first axis."""
+    worst: np.ndarray = values.min(axis=0) if more_is_better(objective) else values.max(axis=0)
+    return worst

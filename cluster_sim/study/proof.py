@@ -1,4 +1,8 @@
-"""The proof: the best of a search and what one would run without one, on seeds that the search never saw."""
+"""The proof: the best of a search and what one would run without one, on seeds that the search never saw.
+
+What one would run: no speculation, every static draft length, the tables' schedule; with the first of all
+choices, and with those of the best.
+"""
 
 import sys
 from collections.abc import Iterable, Iterator, Sequence
@@ -8,12 +12,13 @@ from typing import Any
 from cluster_sim.executors import Executor
 from cluster_sim.report.progress import progress
 from cluster_sim.study.arms import Arm, Arms
+from cluster_sim.study.cells import Cell
 from cluster_sim.study.objective import Task, rank, score_of
 from cluster_sim.study.sensitivity import Variation, variations
 from cluster_sim.study.summary import sensitivity_of
 from cluster_sim.study.verdict import Contender, Verdict, judge
 from cluster_sim.study.window import Ledger
-from cluster_sim.trial import Trial, run_trial
+from cluster_sim.trial import run_trial
 
 SENSITIVITY_SEEDS = 4  # of the fresh ones
 STATIC_RIVALS = 2  # the best static draft lengths
@@ -33,9 +38,9 @@ class Proof:
         """The `best` of the search, the first of them best, and the baselines under the fresh seeds."""
         seeds = self.arms.study.fresh_seeds
         named = {arm.name: arm for arm in (*best, *self.baselines)}
-        trials = {name: self.arms.trials(arm, seeds) for name, arm in named.items()}
-        self._simulate([one for each in trials.values() for one in each], "verdict")
-        contenders = [self._contender(arm, trials[name], seeds) for name, arm in named.items()]
+        cells = {name: self.arms.cells(arm, seeds) for name, arm in named.items()}
+        self._simulate([one for each in cells.values() for one in each], "verdict")
+        contenders = [self._contender(arm, cells[name], seeds) for name, arm in named.items()]
         return judge(self.task, contenders, best[0] if best else self.baselines[0])
 
     def varied(self, verdict: Verdict) -> Iterator[dict[str, Any]]:
@@ -45,14 +50,15 @@ class Proof:
         seeds = self.arms.study.fresh_seeds[:SENSITIVITY_SEEDS]
         rivals = {one.arm.name: one.arm for one in (verdict.recommended, verdict.champion)}
         rivals |= {arm.name: arm for arm in self._simple_rivals(verdict)}
-        drafting = next(arm for arm in self.baselines if arm.ranges)
+        drafting = next((arm for arm in self.baselines if arm.ranges), self.baselines[0])
+        search = self.arms.study.search
         plan = [
-            (variation, self._varied_trials(variation, rivals.values(), seeds))
-            for variation in variations(self.arms.config(drafting, 0))
+            (variation, self._varied_cells(variation, rivals.values(), seeds))
+            for variation in variations(self.arms.config(drafting, 0), None if search is None else search.key)
         ]
-        self._simulate([one for _, trials in plan for each in trials.values() for one in each], "sensitivity")
-        for variation, trials in plan:
-            varied = {name: self._contender(rivals[name], each, seeds) for name, each in trials.items()}
+        self._simulate([one for _, cells in plan for each in cells.values() for one in each], "sensitivity")
+        for variation, cells in plan:
+            varied = {name: self._contender(rivals[name], each, seeds) for name, each in cells.items()}
             yield sensitivity_of(self.task, variation, verdict.recommended.arm.name, varied)
 
     def _simple_rivals(self, verdict: Verdict) -> list[Arm]:
@@ -62,22 +68,26 @@ class Proof:
         static = [one.arm for one in ordered if one.arm.ranges][:STATIC_RIVALS]
         return [*(one.arm for one in ordered if not one.arm.ranges), *static]
 
-    def _varied_trials(
+    def _varied_cells(
         self, variation: Variation, rivals: Iterable[Arm], seeds: Sequence[int]
-    ) -> dict[str, list[Trial]]:
+    ) -> dict[str, list[Cell]]:
         if variation.change is None:
             return {}
-        return {arm.name: self.arms.trials(arm, seeds, variation.name, variation.change) for arm in rivals}
+        return {arm.name: self.arms.cells(arm, seeds, variation.name, variation.change) for arm in rivals}
 
-    def _contender(self, arm: Arm, trials: Sequence[Trial], seeds: Sequence[int]) -> Contender:
-        rows = self.ledger.rows(trials, self.arms.loads)
+    def _contender(self, arm: Arm, cells: Sequence[Cell], seeds: Sequence[int]) -> Contender:
+        rows = {(cell.load, cell.seed): cell.row() for cell in cells}
         score = score_of(self.task, rows, seeds, self.arms.gpus(arm))
         return Contender(arm, score, arm in self.baselines)
 
-    def _simulate(self, trials: Sequence[Trial], what: str) -> None:
-        """Run those of `trials` that are missing."""
-        missing = self.ledger.missing(trials)
+    def _simulate(self, cells: Sequence[Cell], what: str) -> None:
+        """Run what is missing of `cells`, round by round."""
+        done = planned = 0
         with progress(what, "simulations", sys.stderr) as report:
-            for done, ended in enumerate(self.executor.run(run_trial, missing), start=1):
-                self.ledger.keep(ended)
-                report(done, len(missing))
+            while needed := self.ledger.needed(cells):
+                missing = self.ledger.missing(needed)
+                planned += len(missing)
+                for ended in self.executor.run(run_trial, missing):
+                    self.ledger.keep(ended)
+                    done += 1
+                    report(done, planned)

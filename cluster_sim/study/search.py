@@ -1,5 +1,9 @@
 """What to try next: first what the tables know, then small steps from the best, then Optuna's TPE.
 
+Where the fewest GPUs are looked for, small steps first go from the arms on fewer GPUs than the best that miss
+the constraints by least. Where a front is, every other trial is a small step from one of its trials, in turn,
+and the others are TPE's, for both objectives.
+
 The next point is a function of the study's seed, its number, what has been told and what is under way: it
 does not depend on who computes how fast, as long as trials are told in their order (window.py). Optuna's
 study is kept in memory; each trial that has been told is added as a whole, one line, to a journal, which
@@ -23,11 +27,13 @@ from optuna.storages.journal import JournalFileBackend
 from optuna.study import StudyDirection
 from optuna.trial import FrozenTrial, TrialState
 
-from cluster_sim.study.objective import Score, Task, is_better
+from cluster_sim.config import Objective
+from cluster_sim.study.objective import Score, Task, dominates, is_better, more_is_better, rank
 from cluster_sim.study.space import Candidate, Space
 
 ATTEMPTS = 2  # of TPE to find a point that has not been tried: each takes some 10 ms
 ATTEMPTS_ANYWHERE = 50
+NEAR_MISSES = 3  # from which small steps go
 
 
 @dataclass(frozen=True)
@@ -36,7 +42,7 @@ class Asked:
 
     number: int
     candidate: Candidate
-    bar: float | None  # value of the best trial under its first seed, when this one was asked
+    bars: tuple[tuple[float, ...], ...]  # values of the best, or the front, under the first seed by then
 
 
 @dataclass(frozen=True)
@@ -45,6 +51,7 @@ class Told:
 
     candidate: Candidate
     score: Score
+    first: Score  # under its first seed alone
 
 
 @dataclass(frozen=True)
@@ -70,12 +77,15 @@ class Search:
         self._distributions: dict[str, BaseDistribution] = {
             name: IntDistribution(low, high) for name, (low, high) in problem.space.bounds.items()
         }
-        direction = StudyDirection.MAXIMIZE if problem.task.more_is_better else StudyDirection.MINIMIZE
-        self._study = optuna.create_study(direction=direction)
-        self._journal = _open_journal(journal, direction)
+        directions = [
+            StudyDirection.MAXIMIZE if more_is_better(objective) else StudyDirection.MINIMIZE
+            for objective in problem.task.objectives
+        ]
+        self._study = optuna.create_study(directions=directions)
+        self._journal = _open_journal(journal, directions)
         self._kept = self._journal.get_trials(deepcopy=False)
         self._best: Told | None = None
-        self._bar: float | None = None
+        self.front: list[Told] = []  # feasible, and as good by their means as any; of one objective: the best
         self.told: list[Told] = []
         self.num_stopped = 0
         self.wall_s = 0.0  # spent in here
@@ -97,7 +107,7 @@ class Search:
         self._asked.append(trial)
         self._names.add(name)
         self.wall_s += time.perf_counter() - started_s
-        return Asked(number, candidate, self._bar)
+        return Asked(number, candidate, tuple(told.first.values for told in self.front))
 
     def tell(self, asked: Asked, score: Score, first: Score, *, is_stopped: bool) -> None:
         """How the oldest trial under way went; `first` is its score under its first seed alone."""
@@ -106,21 +116,27 @@ class Search:
         for name, miss in score.misses.items():
             trial.set_constraint(name, miss)
         if is_stopped:
-            trial.report(first.value, step=1)
+            if (
+                len(first.values) == 1
+            ):  # of several objectives Optuna keeps no value of a trial that was stopped
+                trial.report(first.value, step=1)
             self._study.tell(trial, state=TrialState.PRUNED)
             self.num_stopped += 1
         else:
-            self._study.tell(trial, score.value)
-            self._take(Told(asked.candidate, score), first)
+            self._study.tell(trial, score.values)
+            self._take(Told(asked.candidate, score, first))
         if asked.number >= len(self._kept):
             self._journal.add_trial(self._frozen(asked.number))
         self.wall_s += time.perf_counter() - started_s
 
-    def _take(self, told: Told, first: Score) -> None:
+    def _take(self, told: Told) -> None:
+        task = self._problem.task
         self.told.append(told)
-        if self._best is None or is_better(self._problem.task, told.score, self._best.score):
+        if self._best is None or is_better(task, told.score, self._best.score):
             self._best = told
-            self._bar = first.value if told.score.is_feasible else None
+        if not told.score.is_feasible or any(_is_as_good(task, one, told) for one in self.front):
+            return
+        self.front = [one for one in self.front if not dominates(task, told.score, one.score)] + [told]
 
     def _chosen(self, number: int) -> dict[str, int] | None:
         """The parameters of the trial of this number; None: TPE's."""
@@ -128,12 +144,27 @@ class Search:
             return dict(self._kept[number].params)
         if number < len(self._problem.starts):
             return self._space.parameters(self._problem.starts[number])
-        if self._best is None:
-            return None
-        steps = self._space.neighbours(self._best.candidate)
+        steps = (step for base in self._bases(number) for step in self._space.neighbours(base.candidate))
         return next(
             (self._space.parameters(step) for step in steps if self._name_of(step) not in self._names), None
         )
+
+    def _bases(self, number: int) -> list[Told]:
+        """Where small steps go from."""
+        if self._best is None:
+            return []
+        if self._problem.task.against is not None and self.front:
+            turn = number // 2 % len(self.front)
+            return [] if number % 2 else [*self.front[turn:], *self.front[:turn]]
+        return [*self._near_misses(self._best), self._best]
+
+    def _near_misses(self, best: Told) -> list[Told]:
+        """On fewer GPUs than the best."""
+        task = self._problem.task
+        if task.objective is not Objective.gpus or not best.score.is_feasible:
+            return []
+        fewer = (one for one in self.told if one.score.value < best.score.value)
+        return sorted(fewer, key=lambda one: rank(task, one.score))[:NEAR_MISSES]
 
     def _is_new(self, parameters: dict[str, Any]) -> bool:
         return self._name_of(self._space.candidate(parameters)) not in self._names
@@ -187,7 +218,11 @@ class _Sampler(TPESampler):
         return {name: one.low for name, one in self._all.items() if isinstance(one, IntDistribution)}
 
 
-def _open_journal(file: Path, direction: StudyDirection) -> optuna.Study:
+def _is_as_good(task: Task, one: Told, other: Told) -> bool:
+    return one.score.values == other.score.values or dominates(task, one.score, other.score)
+
+
+def _open_journal(file: Path, directions: Sequence[StudyDirection]) -> optuna.Study:
     """The study in `file`, without what a kill left: half a line at its end, and the lock of a dead process.
 
     The directory is ours alone (trials.open_trials holds it).
@@ -199,4 +234,6 @@ def _open_journal(file: Path, direction: StudyDirection) -> optuna.Study:
         with file.open("r+b") as journal:
             journal.truncate(content.rfind(b"\n") + 1)
     storage = JournalStorage(JournalFileBackend(str(file)))
-    return optuna.create_study(storage=storage, study_name="study", direction=direction, load_if_exists=True)
+    return optuna.create_study(
+        storage=storage, study_name="study", directions=directions, load_if_exists=True
+    )

@@ -33,16 +33,19 @@ class Variation:
     reason: str = ""  # why not
 
 
-def variations(config: Config) -> Iterator[Variation]:
-    """Those of a study of `config`, which has a drafter."""
+def variations(config: Config, searched: str | None = None) -> Iterator[Variation]:
+    """Those of a study of `config` that searches for the highest value of the key `searched`, if any."""
+    drafts = config.speculation.method is not Method.none
     walks = any(one.config.policy is AcceptancePolicy.trace for one in profiles_of(config).all())
     for factor in ACCEPTANCE:
-        change = None if walks else partial(_accepting, factor=factor)
-        yield Variation(f"acceptance x {factor:g}", change, "recorded lengths are walked as they are")
+        change = partial(_accepting, factor=factor) if drafts and not walks else None
+        reason = "recorded lengths are walked as they are" if walks else "nothing drafts"
+        yield Variation(f"acceptance x {factor:g}", change, reason)
     for factor in LOAD:
-        has_rate = config.workload.request_rate is not None
-        change = partial(_loaded, factor=factor) if has_rate else None
-        yield Variation(f"load x {factor:g}", change, "the trace has times of its own")
+        is_free = config.workload.request_rate is not None and searched is None
+        change = partial(_loaded, factor=factor) if is_free else None
+        reason = "the trace has times of its own" if searched is None else f"{searched} is what is searched"
+        yield Variation(f"load x {factor:g}", change, reason)
     for value in VERIFY_ATTENTION:
         change = partial(_verifying, verify_attention=value) if config.cluster.bundle is None else None
         yield Variation(f"verify attention {value:g}", change, "the bundle is given")

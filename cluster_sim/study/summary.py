@@ -6,39 +6,74 @@ from typing import Any
 
 import numpy as np
 
+from cluster_sim.capacity import compare_capacities
 from cluster_sim.comparison import compare_arms
-from cluster_sim.config import StudyConfig
+from cluster_sim.config import StudyConfig, SweepConfig
 from cluster_sim.statistics import mean_interval
 from cluster_sim.study.arms import OFF
-from cluster_sim.study.objective import UNITS, Task, rank
+from cluster_sim.study.cells import Bisected, Cell
+from cluster_sim.study.front import front_of
+from cluster_sim.study.objective import Task, rank
 from cluster_sim.study.sensitivity import Variation
 from cluster_sim.study.verdict import BETTER, Contender, Verdict, compare
-from cluster_sim.trials import Row
 
 
 def summary_of(
     study: StudyConfig,
     task: Task,
     verdict: Verdict,
-    rows: Sequence[Row],
+    cells: Sequence[Cell],
 ) -> dict[str, Any]:
-    """What the verdict rests on; `rows` are those under the fresh seeds."""
-    means = compare_arms(rows, _off(verdict), list(study.axes))
+    """What the verdict rests on; `cells` are those under the fresh seeds.
+
+    With a search, arms, capacity and vs_baseline are those of a sweep that searches (capacity.py).
+    """
+    compared = _compared(study, _off(verdict), cells)
+    entries = next(iter(compared.get("capacity", compared)["arms"].values()))
     return {
         "study": study.name,
         "question": study.question,
         "objective": task.objective.name,
         "over_loads": task.over_loads.name,
-        "unit": UNITS[task.objective],
+        "unit": task.unit(task.objective),
+        "more_is_better": task.more_is_better,
+        "over_classes": task.over_classes and task.over_classes.name,
         "constraints": dict(task.limits),
-        "loads": [one["axes"] for one in next(iter(means["arms"].values()))],
+        "loads": [entry["axes"] for entry in entries],
         "seeds": list(study.seeds),
         "fresh_seeds": list(study.fresh_seeds),
         "verdict": _verdict(verdict),
         "contenders": [_contender(one, verdict) for one in verdict.contenders],
-        "arms": means["arms"],
-        "vs_baseline": means["vs_baseline"],
+        "front": _front(task, verdict.contenders),
+        **compared,
     }
+
+
+def _compared(study: StudyConfig, baseline: str, cells: Sequence[Cell]) -> dict[str, Any]:
+    """Means of the arms, and ratios to the baseline."""
+    bisections = [cell.bisection for cell in cells if isinstance(cell, Bisected)]
+    if study.search is None:
+        means = compare_arms([cell.row() for cell in cells], baseline, list(study.axes))
+        return {"arms": means["arms"], "vs_baseline": means["vs_baseline"]}
+    asked = SweepConfig(study.name, study.question, {}, baseline, study.axes, study.fresh_seeds, study.search)
+    return compare_capacities(bisections, asked)
+
+
+def _front(task: Task, contenders: Sequence[Contender]) -> dict[str, Any] | None:
+    """Arms that trade the objective for the second one, where it is asked for."""
+    if task.against is None:
+        return None
+    points = [
+        {
+            "arm": point.contender.arm.name,
+            "value": _interval(point.contender.score.by_seed),
+            "against": _interval(point.contender.score.against),
+            "shadow": point.shadow and point.shadow.arm.name,
+            "shadow_better_in": list(point.better_in),
+        }
+        for point in front_of(task, contenders)
+    ]
+    return {"against": task.against.name, "unit": task.unit(task.against), "points": points}
 
 
 def sensitivity_of(
@@ -70,8 +105,9 @@ def sensitivity_of(
 
 
 def _off(verdict: Verdict) -> str:
-    """The baseline of ratios: no speculation, with the first choices."""
-    return next((one.arm.name for one in verdict.contenders if one.arm.name.startswith(OFF)), OFF)
+    """The baseline of ratios: no speculation, with the first choices; or what runs now, if nothing else."""
+    known = [one.arm.name for one in verdict.contenders if one.is_baseline]
+    return next((name for name in known if name.startswith(OFF)), known[0])
 
 
 def _verdict(verdict: Verdict) -> dict[str, Any]:
@@ -89,7 +125,6 @@ def _verdict(verdict: Verdict) -> dict[str, Any]:
 
 
 def _contender(one: Contender, verdict: Verdict) -> dict[str, Any]:
-    value = mean_interval(one.score.by_seed) if all(map(math.isfinite, one.score.by_seed)) else None
     found: dict[str, Any] = {
         "arm": one.arm.name,
         "ranges": [list(entry) for entry in one.arm.ranges],
@@ -97,7 +132,7 @@ def _contender(one: Contender, verdict: Verdict) -> dict[str, Any]:
         "is_baseline": one.is_baseline,
         "is_feasible": one.score.is_feasible,
         "misses": {name: _finite(miss) for name, miss in one.score.misses.items()},
-        "value": value and {"value": value.value, "low": value.low, "high": value.high},
+        "value": _interval(one.score.by_seed),
         "by_load": [_finite(float(np.mean(load))) for load in one.score.by_load],
         "vs_champion": None,
     }
@@ -112,6 +147,14 @@ def _contender(one: Contender, verdict: Verdict) -> dict[str, Any]:
             "by_load": list(comparison.by_load),
         }
     return found
+
+
+def _interval(by_seed: Sequence[float]) -> dict[str, float] | None:
+    """A mean over seeds and its 95 % interval; None where a seed has no value."""
+    if not all(map(math.isfinite, by_seed)):
+        return None
+    value = mean_interval(by_seed)
+    return {"value": value.value, "low": value.low, "high": value.high}
 
 
 def _finite(value: float) -> float | None:

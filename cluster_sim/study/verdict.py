@@ -76,12 +76,17 @@ def judge(task: Task, contenders: Sequence[Contender], best_of_search: Arm) -> V
 
 def compare(task: Task, score: Score, champion: Score) -> Comparison:
     """An arm against the champion, seed by seed."""
-    difference, word = _compared(task, score.by_seed, champion.by_seed)
+    more = task.more_is_better
+    difference, word = compare_seeds(score.by_seed, champion.by_seed, more_is_better=more)
     loads = zip(score.by_load, champion.by_load, strict=True)
-    return Comparison(difference, word, tuple(_compared(task, own, other)[1] for own, other in loads))
+    by_load = (compare_seeds(own, other, more_is_better=more)[1] for own, other in loads)
+    return Comparison(difference, word, tuple(by_load))
 
 
-def _compared(task: Task, values: Sequence[float], champion: Sequence[float]) -> tuple[Interval, str]:
+def compare_seeds(
+    values: Sequence[float], champion: Sequence[float], *, more_is_better: bool
+) -> tuple[Interval, str]:
+    """The mean difference of paired values, and whether the first are better, worse or a tie."""
     if not all(map(math.isfinite, (*values, *champion))):
         ours, theirs = (float(np.mean(each)) for each in (values, champion))
         if ours == theirs:
@@ -91,7 +96,7 @@ def _compared(task: Task, values: Sequence[float], champion: Sequence[float]) ->
     size = abs(float(np.mean(champion)))
     if interval.low <= 0.0 <= interval.high or abs(interval.value) < SMALLEST_EFFECT * size:
         return interval, TIE
-    return interval, BETTER if (interval.value > 0.0) == task.more_is_better else WORSE
+    return interval, BETTER if (interval.value > 0.0) == more_is_better else WORSE
 
 
 def _is_as_good(comparison: Comparison) -> bool:

@@ -5,18 +5,21 @@ worker and a hundred walk the same path. A slow trial holds nobody up until W - 
 
 A trial simulates its first seed at every load, and the other seeds if it is not hopeless by then: if its
 value is not below `stop_below` of what the best trial had under the same seed, on the same arrivals, when
-this one was asked. What has been simulated before, by another trial or an earlier run, is not again.
+this one was asked. Where a front is searched, it is hopeless if one trial of the front is as far ahead in
+both objectives. What has been simulated before, by another trial or an earlier run, is not again.
 """
 
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 
 from cluster_sim.config import StudyConfig
 from cluster_sim.executors import Executor
 from cluster_sim.study.arms import Arm, Arms
-from cluster_sim.study.objective import Rows, Score, Task, score_of
+from cluster_sim.study.cells import Cell
+from cluster_sim.study.objective import Score, Task, gains, score_of
 from cluster_sim.study.search import Asked, Search
 from cluster_sim.trial import Ended, Trial, run_trial
 from cluster_sim.trials import Row, TrialWriter
@@ -40,21 +43,21 @@ class Ledger:
 
     def knows(self, trial: Trial) -> bool:
         """Whether its row is kept."""
+        return self.find(trial) is not None
+
+    def find(self, trial: Trial) -> Row | None:
+        """Its row, if it is kept."""
         row = self.writer.finished.get(trial.number)
-        return row is not None and row["arm"] == trial.arm
+        return row if row is not None and row["arm"] == trial.arm else None
+
+    def needed(self, cells: Sequence[Cell]) -> list[Trial]:
+        """The simulations that `cells` need next; none: they have ended."""
+        return [trial for cell in cells for trial in cell.missing(self.find)]
 
     def keep(self, ended: Ended) -> None:
         """The row of a simulation that has ended."""
         self.writer.append(ended.row)
         self.ended.append(ended)
-
-    def rows(self, trials: Sequence[Trial], loads: Sequence[dict[str, object]]) -> Rows:
-        """Those of `trials`, which are kept, by load and seed."""
-        return {(loads.index(dict(trial.point)), trial.seed): self.row(trial) for trial in trials}
-
-    def row(self, trial: Trial) -> Row:
-        """That of a trial that is kept."""
-        return self.writer.finished[trial.number]
 
 
 @dataclass
@@ -63,8 +66,8 @@ class _Open:
 
     asked: Asked
     arm: Arm
-    first: list[Trial]  # simulations under the first seed
-    rest: list[Trial]
+    first: list[Cell]  # under the first seed
+    rest: list[Cell]
     gpus: int
     first_score: Score | None = None  # None: not all of `first` have ended
     score: Score | None = None  # None: not at its end
@@ -113,16 +116,15 @@ class Window:
         asked = self._search.ask()
         arm = self._arms.arm(asked.candidate)
         first, *others = self._study.seeds
-        trials = self._arms.trials(arm, self._study.seeds)
+        cells = self._arms.cells(arm, self._study.seeds)
         one = _Open(
             asked,
             arm,
-            [trial for trial in trials if trial.seed == first],
-            [trial for trial in trials if trial.seed in others],
+            [cell for cell in cells if cell.seed == first],
+            [cell for cell in cells if cell.seed in others],
             self._arms.gpus(arm),
         )
         self._open.append(one)
-        self._queue.extend(self._ledger.missing(one.first))
         self._advance(one)
 
     def _advance(self, one: _Open) -> None:
@@ -130,21 +132,35 @@ class Window:
         if one.score is not None:
             return
         if one.first_score is None:
-            if not all(map(self._ledger.knows, one.first)):
+            if self._needs(one.first):
                 return
             one.first_score = self._score(one, one.first, self._study.seeds[:1])
             if self._is_hopeless(one.asked, one.first_score):
                 one.score, one.is_stopped = one.first_score, True
                 return
-            self._queue.extend(self._ledger.missing(one.rest))
-        if all(map(self._ledger.knows, one.rest)):
+        if not self._needs(one.rest):
             one.score = self._score(one, [*one.first, *one.rest], self._study.seeds)
 
-    def _score(self, one: _Open, trials: Sequence[Trial], seeds: Sequence[int]) -> Score:
-        return score_of(self._task, self._ledger.rows(trials, self._arms.loads), seeds, one.gpus)
+    def _needs(self, cells: Sequence[Cell]) -> bool:
+        """Whether `cells` have not ended; what they need next is under way then."""
+        needed = self._ledger.needed(cells)
+        self._queue.extend(self._ledger.missing(needed))
+        return bool(needed)
+
+    def _score(self, one: _Open, cells: Sequence[Cell], seeds: Sequence[int]) -> Score:
+        rows = {(cell.load, cell.seed): cell.row() for cell in cells}
+        return score_of(self._task, rows, seeds, one.gpus)
 
     def _is_hopeless(self, asked: Asked, first: Score) -> bool:
-        share, bar = self._study.stop_below, asked.bar
-        if share is None or bar is None:
+        share = self._study.stop_below
+        if share is None:
             return False
-        return first.value < share * bar if self._task.more_is_better else first.value > bar / share
+        ours = gains(self._task, first.values)
+        return any(
+            all(map(partial(_is_far_below, share), ours, gains(self._task, bar))) for bar in asked.bars
+        )
+
+
+def _is_far_below(share: float, gain: float, bar: float) -> bool:
+    """Whether a gain, positive or as what is to be small negative, is worth less than `share` of `bar`."""
+    return gain < (share * bar if bar > 0.0 else bar / share)
