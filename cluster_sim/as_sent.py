@@ -10,7 +10,7 @@ import numpy as np
 from cluster_sim.engine.kinds import Outcome
 from cluster_sim.engine.rules import Request, Rules
 from cluster_sim.engine.state import LogRow, World
-from cluster_sim.engine.tables import Table
+from cluster_sim.engine.tables import Longs, Table
 from cluster_sim.world import columns
 
 
@@ -30,10 +30,18 @@ def as_sent(rules: Rules, world: World) -> AsSent:
         return AsSent(requests, log, 0)
     arrival_s = world.sent["arrival_s"]
     order = np.argsort(arrival_s, kind="stable")[: np.count_nonzero(np.isfinite(arrival_s))]
-    chosen = requests[order]
+    chosen = _rows(requests, order)
     for name in ("arrival_s", "abort_s"):
         chosen[name] = world.sent[name][order]
-    return AsSent(chosen, log[order], _num_unsent(rules, world))
+    return AsSent(chosen, _rows(log, order), _num_unsent(rules, world))
+
+
+def _rows(table: Any, order: Longs) -> Any:
+    """Some rows of a table; the bytes between its columns are zero, so that the same rows are the same bytes."""
+    chosen = np.zeros(len(order), table.dtype)
+    for name in table.dtype.names:
+        chosen[name] = table[name][order]
+    return chosen
 
 
 def _num_unsent(rules: Rules, world: World) -> int:

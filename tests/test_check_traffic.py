@@ -204,6 +204,8 @@ CHANGES = {
     "burst_rate": ("workload=bursts", {"burst_rate": 9.0}),
     "calm_s": ("workload=bursts", {"calm_s": 1.0}),
     "burst_s": ("workload=bursts", {"burst_s": 1.0}),
+    "max_concurrency": ("workload=closed_loop", {"max_concurrency": 3}),
+    "think_time_s": ("workload=closed_loop", {"think_time_s": 2.0}),
     "classes": ("workload=poisson", {"classes": "{a: {share: 1.0, prompt_tokens: 7}}"}),
     "shared_prefix": ("workload=poisson", {"shared_prefix.tokens": 64}),
     "turns": ("workload=poisson", {"turns": "{mean: 2, gap_s: 1}"}),
@@ -225,5 +227,5 @@ def test_a_key_changes_the_workload(key: str, tmp_path: Path) -> None:
         build_workload(compose([*start, *more]).workload, 0, 16, 0)
         for more in ([], [f"workload.{name}={value}" for name, value in change.items()])
     )
-    columns = ("arrival_s", "prompt_tokens", "content_ids")
+    columns = ("arrival_s", "prompt_tokens", "content_ids", "think_s", "clients")
     assert not all(np.array_equal(getattr(plain, name), getattr(changed, name)) for name in columns)

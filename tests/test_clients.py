@@ -18,8 +18,9 @@ from cluster_sim.engine.kinds import Outcome, RouterPolicy
 from cluster_sim.engine.rules import Rules
 from cluster_sim.engine.state import World
 
-MANY = settings(max_examples=80)
-SOME = settings(max_examples=40)
+MANY = settings(max_examples=30)  # each in four ways
+SOME = settings(max_examples=20)
+LOOK = settings(max_examples=80)
 MAY_DIFFER = {  # the tables of clients, and what the router saw when nothing arrived
     *("clients.due_s", "clients.next", "soonest", "source.untaken", "source.window_end_s", "sent.client"),
     *("memory.in_flight", "memory.waiting", "memory.kv_blocks", "scores"),
@@ -214,16 +215,15 @@ def test_conversations_replayed_with_their_arrivals_are_the_same_run(drawn: Wait
 def test_the_worlds_drawn_reach_what_the_laws_are_about() -> None:
     seen: Counter[str] = Counter()
 
-    @MANY
+    @LOOK
     @given(drawn=waiting(talks=True))
     def look(drawn: Waiting) -> None:
         world = play(drawn.rules())
         arrival_s, outcome = world.sent["arrival_s"], world.log["outcome"]
         is_sent = np.isfinite(arrival_s)
         seen["given up, and then another request"] += bool(np.any(outcome[:-1] == Outcome.timed_out))
-        seen["arrivals at one moment, after the start"] += bool(
-            np.any(np.diff(np.sort(arrival_s[arrival_s > 0.0])) == 0.0)
-        )
+        later_s = np.sort(arrival_s[is_sent & (arrival_s > 0.0)])
+        seen["arrivals at one moment, after the start"] += bool(np.any(np.diff(later_s) == 0.0))
         seen["turns that are never sent"] += bool(not is_sent.all() and np.isinf(drawn.close_s))
         seen["a loop that ends early"] += bool(not is_sent.all() and np.isfinite(drawn.close_s))
         seen["a request queued behind another"] += bool(np.any(world.log["scheduled_s"] > arrival_s))

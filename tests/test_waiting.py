@@ -24,12 +24,8 @@ from cluster_sim.run import digest_of, simulate
 from cluster_sim.summary import summarise
 from cluster_sim.workload import Workload, build_workload
 
-LOOP = [
-    "workload=closed_loop",
-    "workload.requests=300",
-    "workload.output_tokens=40",
-    "workload.max_concurrency=6",
-]
+SMALL = ["workload.requests=300", "workload.output_tokens=40"]
+LOOP = ["workload=closed_loop", "workload.max_concurrency=6", *SMALL]
 TALKS = ["workload.turns.mean=3", "workload.turns.gap_s=0.5", "workload.turns.after_answer=true"]
 PARTLY = ["workload.request_rate=20", *SMALL, *TALKS]
 
