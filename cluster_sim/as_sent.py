@@ -37,7 +37,7 @@ def as_sent(rules: Rules, world: World) -> AsSent:
 
 
 def _rows(table: Any, order: Longs) -> Any:
-    """Some rows of a table; the bytes between its columns are zero, so that the same rows are the same bytes."""
+    """Some rows of a table; bytes between its columns are zero: the same rows are the same bytes."""
     chosen = np.zeros(len(order), table.dtype)
     for name in table.dtype.names:
         chosen[name] = table[name][order]

@@ -20,7 +20,7 @@ from cluster_sim.engine.state import World
 
 MANY = settings(max_examples=30)  # each in four ways
 SOME = settings(max_examples=20)
-LOOK = settings(max_examples=80)
+LOOK = settings(max_examples=250)
 MAY_DIFFER = {  # the tables of clients, and what the router saw when nothing arrived
     *("clients.due_s", "clients.next", "soonest", "source.untaken", "source.window_end_s", "sent.client"),
     *("memory.in_flight", "memory.waiting", "memory.kv_blocks", "scores"),
