@@ -1,0 +1,224 @@
+"""All of a calibration: files to counts and runs, counts to a profile, runs to a fit of the bundle."""
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from cluster_sim.build import find_bundle
+from cluster_sim.bundle.format import Bundle
+from cluster_sim.calibrate import bench, parts, sglang
+from cluster_sim.calibrate.acceptance import Row, row_of
+from cluster_sim.calibrate.counts import Counts
+from cluster_sim.calibrate.entries import Entry, read_entries
+from cluster_sim.calibrate.least_squares import Report
+from cluster_sim.calibrate.points import METRICS, Point, check_given, point_of
+from cluster_sim.calibrate.scrapes import growth
+from cluster_sim.calibrate.timing import Fit, Problem, fit
+from cluster_sim.compose import Composer
+from cluster_sim.config import Config, Method
+from cluster_sim.drafting import as_vllm_runs_it, draft_length
+from cluster_sim.errors import UserError
+from cluster_sim.overrides import parse_overrides, quoted
+from cluster_sim.speculation.schedule import dense_lookup
+
+DEFAULT_FIT, NO_FIT = (parts.GPU,), ("none",)
+FEWEST_RUNS = 2  # for one fitted number
+KEY = "speculation.num_speculative_tokens"
+COMMAND = "calibrate"
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What the command line asks for."""
+
+    files: tuple[Path, ...]
+    scrapes: tuple[Path, Path] | None  # before and after
+    bundle: str | None  # None: that of the configuration
+    names: tuple[str, ...] | None  # to fit; None: DEFAULT_FIT where there are runs for it
+    metrics: tuple[str, ...]  # to fit to
+    overrides: tuple[str, ...]
+    name: str  # of the bundle and of the option of speculation
+
+
+@dataclass(frozen=True)
+class Source:
+    """A file that was read."""
+
+    path: Path
+    sha256: str
+    dates: tuple[str, ...]  # as its runs say
+
+    def __str__(self) -> str:
+        dates = f", {self.dates[0]}" if self.dates else ""
+        return f"{self.path.name} (sha256 {self.sha256[:16]}{dates})"
+
+
+@dataclass(frozen=True)
+class Calibration:
+    """What was found, and from what."""
+
+    config: Config
+    sources: tuple[Source, ...]
+    rows: tuple[Row, ...]  # by draft length, ascending
+    bundle: Bundle | None  # scaled; None: nothing was fitted
+    fit: Fit | None
+    notes: tuple[str, ...]
+
+    @property
+    def words(self) -> str:
+        """Where its numbers come from, in a line."""
+        return "calibrated on " + ", ".join(map(str, self.sources))
+
+
+def calibrate(asked: Asked, report: Report) -> Calibration:
+    """Read, check and fit.
+
+    Raises:
+        UserError: a file is damaged, contradicts itself or the configuration, or does not hold what is asked.
+    """
+    arguments = list(asked.overrides)
+    if asked.bundle is not None:
+        arguments.append(f"cluster.bundle={quoted(asked.bundle)}")
+    composer, given = Composer(arguments), parse_overrides(arguments).values
+    config = composer.config
+    if config.sweep is not None or config.study is not None:
+        raise UserError("one server is calibrated", "a sweep or a study", COMMAND, "Leave it out.")
+    entries = [entry for file in asked.files for entry in read_entries(file)]
+    runs, responses = _sorted(entries)
+    rows = _rows(_counts(runs, responses, asked.scrapes, config), config, given)
+    points, notes = _points(asked, runs, config, given, rows)
+    done = None
+    if points:
+        bundle, names = find_bundle(config), asked.names or DEFAULT_FIT
+        parts.check(names, config, bundle)
+        done = fit(Problem(composer, bundle, points, names, asked.metrics, config.seed), report)
+    found = Calibration(
+        config, _sources(asked, entries), rows, None, done, (*notes, *_notes(rows, responses))
+    )
+    if done is None:
+        return found
+    note = f"{found.words}: {_fitted_words(done)}"
+    scaled = parts.scaled(bundle, done.factors, asked.name, note)
+    return Calibration(config, found.sources, rows, scaled, done, found.notes)
+
+
+def _sorted(entries: Sequence[Entry]) -> tuple[list[Entry], list[Entry]]:
+    """Runs of vLLM and responses of SGLang."""
+    responses = [entry for entry in entries if sglang.is_response(entry)]
+    runs = [entry for entry in entries if entry not in responses and bench.is_run(entry)]
+    for entry in entries:
+        if entry not in runs and entry not in responses:
+            rule = "a measurement is a result of `vllm bench serve` or a response of SGLang with meta_info"
+            names = ", ".join(list(entry.values)[:4])
+            entry.refuse(rule, f"an object of {names}", "Give such a file, or scrapes with --metrics-before.")
+    return runs, responses
+
+
+def _counts(
+    runs: Sequence[Entry], responses: Sequence[Entry], scrapes: tuple[Path, Path] | None, config: Config
+) -> list[Counts]:
+    counts = [bench.counts_of(entry) for entry in runs if bench.has_drafts(entry)]
+    if responses:
+        counts += sglang.counts_of(responses, draft_length(config))
+    if scrapes is not None:
+        counts.append(growth(*scrapes))
+    return counts
+
+
+def _rows(counts: Sequence[Counts], config: Config, given: Mapping[str, object]) -> tuple[Row, ...]:
+    """A profile for each draft length that was measured."""
+    if config.speculation.method is Method.none:
+        if counts:
+            rule, remedy = "drafts were counted, so that there is a drafter", "Choose it: speculation=eagle3."
+            raise UserError(rule, "speculation=none", counts[0].place, remedy)
+        return ()
+    if not counts:
+        rule = "a profile needs counts of drafts: spec_decode_* of vLLM's result, two scrapes, or meta_info"
+        remedy = "Add such a file, or write speculation=none to fit the target alone."
+        raise UserError(rule, "none in any file", COMMAND, remedy)
+    own = [key for key in given if key.startswith("speculation.acceptance")]
+    if own:
+        rule = "acceptance is what calibrate finds"
+        raise UserError(rule, "a value of your own", own[0], "Leave it out.")
+    longest = max(counts, key=lambda one: len(one.accepted_at))
+    measured, asked = len(longest.accepted_at), draft_length(config)
+    if measured != asked:
+        rule = f"{KEY} must be {measured}, as the counts have {measured} positions"
+        raise UserError(
+            rule, asked, longest.place, f"Set {KEY}={measured}, or give the files of other drafts."
+        )
+    by_length: dict[int, list[Counts]] = {}
+    for one in counts:
+        by_length.setdefault(len(one.accepted_at), []).append(one)
+    scheduled = _lengths(config)
+    return tuple(
+        row_of(by_length[length], scheduled if length == asked else (length,)) for length in sorted(by_length)
+    )
+
+
+def _lengths(config: Config) -> tuple[int, ...]:
+    """Draft lengths that the server may use, ascending, 0 left out."""
+    setting = as_vllm_runs_it(config)
+    ranges, longest = setting.config.speculation.num_speculative_tokens_per_batch_size, draft_length(config)
+    if ranges is None:
+        return (longest,)
+    lookup = dense_lookup(ranges, int(setting.engine.max_num_seqs or 0), longest)
+    return tuple(sorted({int(drafts) for drafts in lookup[1:]} - {0}))
+
+
+def _points(
+    asked: Asked, runs: Sequence[Entry], config: Config, given: Mapping[str, object], rows: Sequence[Row]
+) -> tuple[list[Point], tuple[str, ...]]:
+    """The runs to fit to, none where there is nothing to fit; and what to say of that."""
+    wrong = [metric for metric in asked.metrics if metric not in METRICS or asked.metrics.count(metric) > 1]
+    if wrong:
+        rule = f"means to fit to are among {', '.join(METRICS)}, each once"
+        raise UserError(rule, wrong[0] or "an empty name", "--fit-to", "Correct the list.")
+    check_given(given)
+    if asked.names == NO_FIT:
+        return [], ()
+    if asked.names is None and len(runs) < FEWEST_RUNS:
+        return [], (f"times are not fitted: one number needs {FEWEST_RUNS} runs, and there are {len(runs)}",)
+    if not runs:
+        rule, remedy = "times are fitted to results of `vllm bench serve`", "Add some, or write --fit none."
+        raise UserError(rule, "none of them", "--fit", remedy)
+    return [point_of(bench.timed(entry), config, given, rows) for entry in runs], ()
+
+
+def _notes(rows: Sequence[Row], responses: Sequence[Entry]) -> tuple[str, ...]:
+    notes = []
+    if any(row.is_mixed for row in rows):
+        notes.append(
+            "drafts were of several lengths: each position is divided by the drafts that had it, and drafts "
+            "of all lengths are taken to be accepted alike"
+        )
+    if responses:
+        notes.append(
+            "SGLang counts no drafts of less than its longest: its server must not adapt their length"
+        )
+    return tuple(notes)
+
+
+def _sources(asked: Asked, entries: Sequence[Entry]) -> tuple[Source, ...]:
+    paths = dict.fromkeys([*asked.files, *(asked.scrapes or ())])
+    return tuple(
+        Source(
+            path,
+            hashlib.sha256(path.read_bytes()).hexdigest(),
+            tuple(
+                entry.values["date"]
+                for entry in entries
+                if entry.path == path and isinstance(entry.values.get("date"), str)
+            ),
+        )
+        for path in paths
+    )
+
+
+def _fitted_words(done: Fit) -> str:
+    values = [
+        f"{name} {one.value:.4g} ({one.low:.4g} to {one.high:.4g})" for name, one in done.values.items()
+    ]
+    runs = len({residual.place for residual in done.residuals})
+    return f"{', '.join(values)} by mean {' and '.join(done.metrics)} of {runs} runs"

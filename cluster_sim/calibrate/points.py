@@ -1,0 +1,130 @@
+"""A measured run as a configuration: the same traffic, drafts of the same length, on the bundle of a fit.
+
+The run says its rate, burstiness, number of requests and the means of its lengths; vLLM ends the arrivals at
+num_prompts / request_rate exactly (../shared/vllm-scheduler.md section 13). Lengths that the user does not
+give are fixed at those means.
+"""
+
+import math
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from cluster_sim.calibrate.acceptance import Row
+from cluster_sim.calibrate.bench import Timed, is_limited
+from cluster_sim.compose import Composer
+from cluster_sim.config import Config
+from cluster_sim.errors import UserError
+from cluster_sim.results import Run
+from cluster_sim.run import simulate
+from cluster_sim.summary import summarise
+
+ALL_AT_ONCE = 1e6  # requests/s, for a rate of inf
+METRICS = {"tpot": "tpot_s", "itl": "itl_s", "ttft": "ttft_s"}  # name -> key of summary.json
+OF_THE_RUN = ("requests", "duration_s", "request_rate", "arrivals", "burstiness", "ends_on_time", "trace")
+LENGTHS = {"prompt_tokens": "mean_input_tokens", "output_tokens": "mean_output_tokens"}
+LENGTH_TOLERANCE = 0.05  # relative, of a mean length
+
+
+@dataclass(frozen=True)
+class Point:
+    """A measured run, and what to change of the command line's configuration to simulate it."""
+
+    run: Timed
+    changes: Mapping[str, object]
+
+    def measured(self, metric: str) -> float | None:
+        """The mean of a metric in s; None: not in the file."""
+        value: float | None = getattr(self.run, f"mean_{METRICS[metric]}")
+        return value
+
+
+def check_given(given: Collection[str]) -> None:
+    """Refuse keys of the command line that every measured run says itself.
+
+    Raises:
+        UserError: naming the first one.
+    """
+    for name in OF_THE_RUN:
+        if f"workload.{name}" in given:
+            key = f"workload.{name}"
+            raise UserError(f"the measured runs say {key}", "a value of your own", key, "Leave it out.")
+
+
+def point_of(run: Timed, config: Config, given: Collection[str], rows: Sequence[Row]) -> Point:
+    """How to simulate a run; `given` are the keys of the command line, `rows` the profile found.
+
+    Raises:
+        UserError: the run had drafts that the configuration has not, or clients that waited for others.
+    """
+    if is_limited(run):
+        rule = "requests of a run must be sent at its rate, not when others end"
+        remedy = "Measure without --max-concurrency, or write --fit none for the acceptance alone."
+        run.entry.refuse(rule, f"max_concurrency {run.max_concurrency}", remedy)
+    changes: dict[str, object] = {
+        "workload.requests": run.num_prompts,
+        **_arrivals(run),
+        **{
+            f"workload.{key}": max(1, round(getattr(run, mean)))
+            for key, mean in LENGTHS.items()
+            if f"workload.{key}" not in given
+        },
+    }
+    if run.draft_length == 0:
+        return Point(run, changes | {"speculation": "none"})
+    row = next(row for row in rows if row.draft_length == run.draft_length)
+    if run.draft_length != config.speculation.num_speculative_tokens:
+        changes["speculation.num_speculative_tokens"] = run.draft_length
+    return Point(run, changes | {"speculation.acceptance": profile_of([row], None)})
+
+
+def profile_of(rows: Sequence[Row], source: str | None) -> dict[str, Any]:
+    """speculation.acceptance: the rates by position of one draft length, or of several."""
+    rates = {row.draft_length: row.rates for row in rows}
+    profile: dict[str, Any] = {"published": None, "rates_are": "marginal", "source": source}
+    if len(rates) == 1:
+        return profile | {"policy": "per_position", "rates": next(iter(rates.values()))}
+    return profile | {"policy": "per_length", "per_length": rates}
+
+
+def simulated(composer: Composer, point: Point, bundle: str, seed: int) -> dict[str, float]:
+    """Mean of each metric in s, on the bundle at the path `bundle`.
+
+    Raises:
+        UserError: the simulated server cannot serve all requests, or lengths are not those measured.
+    """
+    run = simulate(composer.variant({**point.changes, "cluster.bundle": bundle, "seed": seed}))
+    summary = summarise(run)
+    if summary["requests"]["completed"] < point.run.num_prompts:
+        rule = f"the simulated server must complete all {point.run.num_prompts} requests"
+        point.run.entry.refuse(rule, summary["requests"]["completed"], "Correct engine and workload.")
+    _check_lengths(point.run, run)
+    found = {metric: summary[key]["mean"] for metric, key in METRICS.items()}
+    if None in found.values():
+        point.run.entry.refuse("requests must have two output tokens or more, to have a TPOT", "one")
+    return found
+
+
+def _arrivals(run: Timed) -> dict[str, object]:
+    if math.isinf(run.request_rate):
+        return {"workload.arrivals": "constant", "workload.request_rate": ALL_AT_ONCE}
+    return {
+        "workload.arrivals": "gamma",
+        "workload.burstiness": run.burstiness,
+        "workload.ends_on_time": True,
+        "workload.request_rate": run.request_rate,
+    }
+
+
+def _check_lengths(run: Timed, simulation: Run) -> None:
+    asked = {
+        "prompt_tokens": simulation.requests["prompt_tokens"],
+        "output_tokens": simulation.log["emitted_tokens"],
+    }
+    for key, tokens in asked.items():
+        measured, mean = getattr(run, LENGTHS[key]), float(np.mean(tokens))
+        if abs(mean - measured) > max(LENGTH_TOLERANCE * measured, 0.5):
+            rule = f"workload.{key} must have the run's mean, {measured:.1f}"
+            run.entry.refuse(rule, f"{mean:.1f}", f"Correct workload.{key}, or leave it out.")
