@@ -127,10 +127,7 @@ def _conditional(total: Counts, whole: Offered, position: int) -> Interval:
     accepted = total.accepted_at[position]
     if position == 0:
         return wilson_interval(accepted, round((whole.low[0] + whole.high[0]) / 2))
-    had, before = (
-        sum(each) / 2
-        for each in list(zip(whole.low, whole.high, strict=True))[position - 1 : position + 1][::-1]
-    )
+    had, before = ((whole.low[place] + whole.high[place]) / 2 for place in (position, position - 1))
     reached = round(total.accepted_at[position - 1] * had / before)
     if reached == 0:
         return Interval(0.0, 0.0, 1.0)

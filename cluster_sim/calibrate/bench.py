@@ -9,7 +9,7 @@ import math
 from dataclasses import dataclass
 
 from cluster_sim.calibrate.counts import Counts, check
-from cluster_sim.calibrate.entries import Entry
+from cluster_sim.calibrate.entries import Entry, said
 
 PREFIX = "spec_decode_"
 POSITIONS = f"{PREFIX}per_position_acceptance_rates"
@@ -89,7 +89,10 @@ def timed(entry: Entry) -> Timed:
         rule = f"all {prompts} requests of a run must complete: what failed has no latency, and made room"
         entry.refuse(rule, f"{completed} completed", "Leave the run out, or write --fit none.")
     if "ramp_up_strategy" in entry:
-        got, remedy = entry.values["ramp_up_strategy"], "Measure each rate by itself, or write --fit none."
+        got, remedy = (
+            said(entry.values["ramp_up_strategy"]),
+            "Measure each rate by itself, or write --fit none.",
+        )
         entry.refuse("a run of one rate has one mean to compare", f"ramp_up_strategy {got}", remedy)
     run = Timed(
         entry,

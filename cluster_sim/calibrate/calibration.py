@@ -1,6 +1,7 @@
 """All of a calibration: files to counts and runs, counts to a profile, runs to a fit of the bundle."""
 
 import hashlib
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,7 +11,7 @@ from cluster_sim.bundle.format import Bundle
 from cluster_sim.calibrate import bench, parts, sglang
 from cluster_sim.calibrate.acceptance import Row, row_of
 from cluster_sim.calibrate.counts import Counts
-from cluster_sim.calibrate.entries import Entry, read_entries
+from cluster_sim.calibrate.entries import Entry, read_entries, said
 from cluster_sim.calibrate.least_squares import Report
 from cluster_sim.calibrate.points import METRICS, Point, check_given, point_of
 from cluster_sim.calibrate.scrapes import growth
@@ -26,6 +27,7 @@ DEFAULT_FIT, NO_FIT = (parts.GPU,), ("none",)
 FEWEST_RUNS = 2  # for one fitted number
 KEY = "speculation.num_speculative_tokens"
 COMMAND = "calibrate"
+DATE = re.compile(r"[0-9][0-9TZ:. +-]{0,39}")
 
 
 @dataclass(frozen=True)
@@ -68,7 +70,7 @@ class Calibration:
     @property
     def words(self) -> str:
         """Where its numbers come from, in a line."""
-        return "calibrated on " + ", ".join(map(str, self.sources))
+        return _words(self.sources)
 
 
 def calibrate(asked: Asked, report: Report) -> Calibration:
@@ -86,44 +88,55 @@ def calibrate(asked: Asked, report: Report) -> Calibration:
         raise UserError("one server is calibrated", "a sweep or a study", COMMAND, "Leave it out.")
     entries = [entry for file in asked.files for entry in read_entries(file)]
     runs, responses = _sorted(entries)
-    rows = _rows(_counts(runs, responses, asked.scrapes, config), config, given)
-    points, notes = _points(asked, runs, config, given, rows)
-    done = None
-    if points:
-        bundle, names = find_bundle(config), asked.names or DEFAULT_FIT
-        parts.check(names, config, bundle)
-        done = fit(Problem(composer, bundle, points, names, asked.metrics, config.seed), report)
-    found = Calibration(
-        config, _sources(asked, entries), rows, None, done, (*notes, *_notes(rows, responses))
-    )
-    if done is None:
-        return found
-    note = f"{found.words}: {_fitted_words(done)}"
-    scaled = parts.scaled(bundle, done.factors, asked.name, note)
-    return Calibration(config, found.sources, rows, scaled, done, found.notes)
+    of_runs = [bench.counts_of(entry) for entry in runs if bench.has_drafts(entry)]
+    of_traffic = _counts_of_traffic(responses, asked.scrapes, config)
+    rows = _rows(of_traffic or of_runs, config, given)
+    own_rows = _rows(of_runs, config, given) if of_traffic and of_runs else rows
+    points, notes = _points(asked, runs, config, given, own_rows)
+    done, bundle = _fitted(asked, composer, points, report)
+    if rows:
+        undrafted = sum(point.run.draft_length == 0 for point in points)
+        notes = [*notes, *_notes(rows, own_rows is not rows, undrafted, bool(responses))]
+    sources = _sources(asked, entries)
+    if done is not None and bundle is not None:
+        note = f"{_words(sources)}: {_fitted_words(done)}"
+        bundle = parts.scaled(bundle, done.factors, asked.name, note)
+    return Calibration(config, sources, rows, bundle, done, tuple(notes))
+
+
+def _fitted(
+    asked: Asked, composer: Composer, points: Sequence[Point], report: Report
+) -> tuple[Fit | None, Bundle | None]:
+    """The fit, and the bundle that it scales; nothing without points."""
+    if not points:
+        return None, None
+    config, names = composer.config, asked.names or DEFAULT_FIT
+    bundle = find_bundle(config)
+    parts.check(names, config, bundle)
+    return fit(Problem(composer, bundle, points, names, asked.metrics, config.seed), report), bundle
 
 
 def _sorted(entries: Sequence[Entry]) -> tuple[list[Entry], list[Entry]]:
     """Runs of vLLM and responses of SGLang."""
-    responses = [entry for entry in entries if sglang.is_response(entry)]
-    runs = [entry for entry in entries if entry not in responses and bench.is_run(entry)]
+    runs, responses = [], []
     for entry in entries:
-        if entry not in runs and entry not in responses:
+        if sglang.is_response(entry):
+            responses.append(entry)
+        elif bench.is_run(entry):
+            runs.append(entry)
+        else:
             rule = "a measurement is a result of `vllm bench serve` or a response of SGLang with meta_info"
-            names = ", ".join(list(entry.values)[:4])
+            names = ", ".join(map(said, list(entry.values)[:4]))
             entry.refuse(rule, f"an object of {names}", "Give such a file, or scrapes with --metrics-before.")
     return runs, responses
 
 
-def _counts(
-    runs: Sequence[Entry], responses: Sequence[Entry], scrapes: tuple[Path, Path] | None, config: Config
+def _counts_of_traffic(
+    responses: Sequence[Entry], scrapes: tuple[Path, Path] | None, config: Config
 ) -> list[Counts]:
-    counts = [bench.counts_of(entry) for entry in runs if bench.has_drafts(entry)]
-    if responses:
-        counts += sglang.counts_of(responses, draft_length(config))
-    if scrapes is not None:
-        counts.append(growth(*scrapes))
-    return counts
+    """Counts of a server's own traffic, which come before those of a benchmark."""
+    counts = sglang.counts_of(responses, draft_length(config)) if responses else []
+    return counts if scrapes is None else [*counts, growth(*scrapes)]
 
 
 def _rows(counts: Sequence[Counts], config: Config, given: Mapping[str, object]) -> tuple[Row, ...]:
@@ -169,7 +182,7 @@ def _lengths(config: Config) -> tuple[int, ...]:
 
 def _points(
     asked: Asked, runs: Sequence[Entry], config: Config, given: Mapping[str, object], rows: Sequence[Row]
-) -> tuple[list[Point], tuple[str, ...]]:
+) -> tuple[list[Point], list[str]]:
     """The runs to fit to, none where there is nothing to fit; and what to say of that."""
     wrong = [metric for metric in asked.metrics if metric not in METRICS or asked.metrics.count(metric) > 1]
     if wrong:
@@ -177,27 +190,34 @@ def _points(
         raise UserError(rule, wrong[0] or "an empty name", "--fit-to", "Correct the list.")
     check_given(given)
     if asked.names == NO_FIT:
-        return [], ()
+        return [], []
     if asked.names is None and len(runs) < FEWEST_RUNS:
-        return [], (f"times are not fitted: one number needs {FEWEST_RUNS} runs, and there are {len(runs)}",)
+        return [], [f"times are not fitted: one number needs {FEWEST_RUNS} runs, and there are {len(runs)}"]
     if not runs:
         rule, remedy = "times are fitted to results of `vllm bench serve`", "Add some, or write --fit none."
         raise UserError(rule, "none of them", "--fit", remedy)
-    return [point_of(bench.timed(entry), config, given, rows) for entry in runs], ()
+    return [point_of(bench.timed(entry), config, given, rows) for entry in runs], []
 
 
-def _notes(rows: Sequence[Row], responses: Sequence[Entry]) -> tuple[str, ...]:
+def _notes(rows: Sequence[Row], has_own_rows: bool, undrafted: int, is_of_sglang: bool) -> list[str]:
+    """What a reader must know of the profile."""
     notes = []
+    if has_own_rows:
+        notes.append(
+            "the profile is that of scrapes and responses; each run is simulated with its own counts"
+        )
+    if undrafted:
+        notes.append(f"runs that counted no drafts are simulated without a drafter: {undrafted}")
     if any(row.is_mixed for row in rows):
         notes.append(
-            "drafts were of several lengths: each position is divided by the drafts that had it, and drafts "
-            "of all lengths are taken to be accepted alike"
+            "drafts were of several lengths: each position is divided by the drafts that had it, and all "
+            "lengths are taken to be accepted alike"
         )
-    if responses:
+    if is_of_sglang:
         notes.append(
-            "SGLang counts no drafts of less than its longest: its server must not adapt their length"
+            "SGLang counts drafts as if all were of the longest: its server must not adapt their length"
         )
-    return tuple(notes)
+    return notes
 
 
 def _sources(asked: Asked, entries: Sequence[Entry]) -> tuple[Source, ...]:
@@ -207,13 +227,19 @@ def _sources(asked: Asked, entries: Sequence[Entry]) -> tuple[Source, ...]:
             path,
             hashlib.sha256(path.read_bytes()).hexdigest(),
             tuple(
-                entry.values["date"]
+                date
                 for entry in entries
-                if entry.path == path and isinstance(entry.values.get("date"), str)
+                if entry.path == path
+                and isinstance(date := entry.values.get("date"), str)
+                and DATE.fullmatch(date)
             ),
         )
         for path in paths
     )
+
+
+def _words(sources: Sequence[Source]) -> str:
+    return "calibrated on " + ", ".join(map(str, sources))
 
 
 def _fitted_words(done: Fit) -> str:

@@ -10,6 +10,7 @@ from itertools import pairwise
 from cluster_sim.errors import UserError
 
 REMEDY = "Correct the file, or measure again."
+MOST_POSITIONS = 256  # of a draft
 
 
 @dataclass(frozen=True)
@@ -41,6 +42,8 @@ def check(counts: Counts) -> None:
     """
     if counts.drafts < 1:
         _refuse("there must be verifications to count", counts.drafts, counts)
+    if len(counts.accepted_at) > MOST_POSITIONS:
+        _refuse(f"a draft has at most {MOST_POSITIONS} positions", len(counts.accepted_at), counts)
     before = [counts.drafts, *counts.accepted_at]
     for position, (most, accepted) in enumerate(pairwise(before)):
         if accepted > most:

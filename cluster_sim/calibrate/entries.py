@@ -70,7 +70,7 @@ class Entry:
     def _list(self, name: str) -> Sequence[Any]:
         given = self.values.get(name)
         if not isinstance(given, list) or not given:
-            self.refuse(f"{name} must be a list of numbers, one or more", _said(given))
+            self.refuse(f"{name} must be a list of numbers, one or more", said(given))
         return given
 
 
@@ -102,7 +102,7 @@ def _entry_of_line(text: TraceText, number: int, line: bytes) -> Entry:
 def _entry(path: Path, place: str, value: Any) -> Entry:
     if not isinstance(value, dict) or not value:
         rule = "measurements must be JSON objects: one, a list of them, or one a line"
-        raise UserError(rule, shortened(_said(value)), place, REMEDY)
+        raise UserError(rule, shortened(said(value)), place, REMEDY)
     return Entry(path, place, value)
 
 
@@ -127,7 +127,7 @@ def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     if len(values) < len(pairs):
         names = [name for name, _ in pairs]
         twice = next(name for name in names if names.count(name) > 1)
-        raise ValueError(f"the name {shortened(twice)!r} twice in one object")
+        raise ValueError(f"the name {said(shortened(twice))} twice in one object")
     return values
 
 
@@ -137,18 +137,18 @@ def _no_constant(word: str) -> NoReturn:
 
 def _number(value: Any, low: float, high: float, name: str, entry: Entry) -> float:
     if type(value) not in (int, float) or not low <= value <= high or not math.isfinite(value):
-        entry.refuse(f"{name} must be a number from {low:g} to {high:g}", _said(value))
+        entry.refuse(f"{name} must be a number from {low:g} to {high:g}", said(value))
     return float(value)
 
 
 def _whole(value: Any, low: int, name: str, entry: Entry) -> int:
     if type(value) not in (int, float) or not low <= value <= LARGEST or value != int(value):
-        entry.refuse(f"{name} must be a whole number from {low} to {LARGEST:g}", _said(value))
+        entry.refuse(f"{name} must be a whole number from {low} to {LARGEST:g}", said(value))
     return int(value)
 
 
-def _said(value: Any) -> str:
-    """`value` as the file says it; an integer may have more digits than Python writes."""
+def said(value: object) -> str:
+    """`value` as the file says it, in one line; an integer may have more digits than Python writes."""
     if value is None:
         return "nothing"
     try:

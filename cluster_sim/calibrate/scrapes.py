@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NoReturn
 
-from cluster_sim.calibrate.counts import Counts, check
-from cluster_sim.calibrate.entries import LARGEST
+from cluster_sim.calibrate.counts import MOST_POSITIONS, Counts, check
+from cluster_sim.calibrate.entries import LARGEST, said
 from cluster_sim.errors import UserError
 from cluster_sim.traces.text import TraceText, load
 
@@ -23,11 +23,11 @@ PREFIX = "vllm:spec_decode_num_"
 DRAFTS, DRAFT_TOKENS, ACCEPTED = "drafts", "draft_tokens", "accepted_tokens"
 BY_POSITION = "accepted_tokens_per_pos"
 COUNTERS = (DRAFTS, DRAFT_TOKENS, ACCEPTED, BY_POSITION)
-MOST_POSITIONS = 4096
 OF_SGLANG = "sglang:"
 REMEDY = "Save it again: curl -s http://SERVER/metrics > FILE."
 SERVER_REMEDY = "Take both scrapes from one run of one server."
-_LABEL = r'[a-zA-Z_][a-zA-Z0-9_]*="(?:[^"\\]|\\.)*"'
+_VALUE = r'(?:[^"\\\x00-\x1f\x7f-\x9f\u2028\u2029]|\\[\\"n])*'
+_LABEL = rf'[a-zA-Z_][a-zA-Z0-9_]*="{_VALUE}"'
 _SAMPLE = re.compile(
     rf"([a-zA-Z_:][a-zA-Z0-9_:]*)(?:\{{((?:{_LABEL},?)*)\}})?[ \t]+(\S+)(?:[ \t]+-?\d+)?[ \t]*"
 )
@@ -82,11 +82,14 @@ def read_scrape(path: Path) -> Scrape:
         if line.strip() and not line.startswith("#"):
             key, value = _sample(text, number, line.strip())
             if key in samples:
-                text.refuse("a sample comes once in a scrape", line.strip(), number, REMEDY)
+                text.refuse("a sample comes once in a scrape", said(line.strip()), number, REMEDY)
             samples[key] = value
     if not path.read_bytes().endswith(b"\n"):
         text.refuse(
-            "a scrape ends with a line feed; one cut short does not", lines[-1].strip(), len(lines), REMEDY
+            "a scrape ends with a line feed; one cut short does not",
+            said(lines[-1].strip()),
+            len(lines),
+            REMEDY,
         )
     of_drafts = {key: value for key, value in samples.items() if key[0].startswith(PREFIX)}
     if f"{PREFIX}{DRAFTS}_total" not in {name for name, _ in of_drafts}:
@@ -98,14 +101,14 @@ def read_scrape(path: Path) -> Scrape:
 def _sample(text: TraceText, number: int, line: str) -> tuple[Key, float]:
     found = _SAMPLE.fullmatch(line)
     if found is None:
-        text.refuse('a sample must read NAME{LABEL="VALUE"} NUMBER', line, number, REMEDY)
-    labels = re.findall(r'([a-zA-Z_][a-zA-Z0-9_]*)="((?:[^"\\]|\\.)*)"', found[2] or "")
+        text.refuse('a sample must read NAME{LABEL="VALUE"} NUMBER', said(line), number, REMEDY)
+    labels = re.findall(rf'([a-zA-Z_][a-zA-Z0-9_]*)="({_VALUE})"', found[2] or "")
     if len({name for name, _ in labels}) < len(labels):
-        text.refuse("a label comes once in a sample", line, number, REMEDY)
+        text.refuse("a label comes once in a sample", said(line), number, REMEDY)
     try:
         return (found[1], tuple(sorted(labels))), float(found[3])
     except ValueError:
-        text.refuse("a sample must have a number", found[3], number, REMEDY)
+        text.refuse("a sample must have a number", said(found[3]), number, REMEDY)
 
 
 def _check_counters(path: Path, samples: Mapping[Key, float]) -> None:
