@@ -268,12 +268,20 @@ def _report(given: list[str]) -> int:
     return DONE
 
 
+def _export(given: list[str]) -> int:
+    from cluster_sim.export.command import export
+
+    print(export(_Parser(prog="export", add_help=False, allow_abbrev=False), given))
+    return DONE
+
+
 WITH_OPTIONS = {
     "validate": _validate,
     "calibrate": _calibrate,
     "import-bundle": _import_bundle,
     "trace": _trace,
     "report": _report,
+    "export": _export,
 }
 
 

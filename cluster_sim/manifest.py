@@ -45,6 +45,15 @@ def manifest(
     }
 
 
+def is_as_written(about: Mapping[str, Any]) -> bool:
+    """Whether a manifest, read back, is what this version wrote: its identity is that of the rest."""
+    try:
+        identity = _identity(about["config"], about["seeds"], about["digests"])
+    except (KeyError, TypeError, ValueError, AttributeError):
+        return False
+    return bool(about.get("identity") == identity)
+
+
 def plain(value: Any) -> Any:
     """A configuration as dictionaries, lists and scalars: its enums are their members' names."""
     if dataclasses.is_dataclass(value):

@@ -125,6 +125,7 @@ def request_table(run: Run) -> pa.Table:
         "outcome": _words(log["outcome"], tuple(outcome.name for outcome in Outcome)),
         **_place(log["instance"], run.config.cluster.data_parallel_size),
         "arrival_s": pa.array(requests["arrival_s"]),
+        "pickup_s": _seconds(log["queued_s"] - requests["arrival_s"]),
         "queue_s": _seconds(times.queue_s),
         "ttft_s": _seconds(times.ttft_s),
         "tpot_s": _seconds(times.tpot_s),

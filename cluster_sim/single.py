@@ -13,6 +13,7 @@ from cluster_sim.optimum import optimum_of, summary_of
 from cluster_sim.results import Run, write_run
 from cluster_sim.run import Progress, simulate
 from cluster_sim.run_kinds import RunKind
+from cluster_sim.server_counts import server_counts
 from cluster_sim.summary import summarise
 
 
@@ -32,7 +33,11 @@ def run_single(config: Config, report: Progress) -> Single:
         UserError: the configuration, its bundle or its trace is wrong, or the directory cannot be written.
     """
     run = simulate(config, report, drive_of(config.executor))
-    summary = {**_with_optima(summarise(run), run.kinds), "batch_means": batch_means(run)}
+    summary = {
+        **_with_optima(summarise(run), run.kinds),
+        "batch_means": batch_means(run),
+        "engines": server_counts(run),
+    }
     directory = Path(config.output.dir) if config.output.dir else default_dir("single")
     write_run(run, summary, directory)
     return Single(run, summary, directory)

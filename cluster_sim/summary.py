@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from cluster_sim.bench_serve import bench_serve
 from cluster_sim.counters import acceptance, acceptance_by_draft_length, vllm_counters
 from cluster_sim.engine.kinds import Outcome
 from cluster_sim.engine.metrics import BIN_WIDTH, gap_edges_s
@@ -47,6 +48,7 @@ def summarise(run: Run) -> dict[str, Any]:
         **acceptance(verified),
         "acceptance_by_draft_length": acceptance_by_draft_length(verified),
         "vllm_counters": vllm_counters(verified),
+        "bench_serve": bench_serve(run),
         **_steps(run),
         **_use_of_instances(run, span_s),
         **_by_instance_kind(run, duration_s, span_s),

@@ -31,6 +31,12 @@ commands:
                         report.html in DIR; --markdown: report.md and figures
   report --compare A B  two results side by side, paired where they served the
                         same arrivals
+  export DIR            results in the formats of others, as stored: --format
+                        vllm-bench (JSON of vllm bench serve; of a sweep the
+                        tree of vllm bench sweep, or --trial N of it;
+                        --save-detailed), csv or jsonl (a row per request),
+                        prometheus (vLLM's /metrics), timed-trace (the traffic,
+                        for vllm bench serve to replay); --output PATH
   replay-vllm PATH...   replay recorded runs of vLLM's scheduler; exit code 1
                         when one differs
   trace describe FILE   what is in a trace: format, rates, burstiness, lengths,

@@ -26,7 +26,7 @@ class Timed:
     entry: Entry
     num_prompts: int
     request_rate: float  # requests/s; inf: all at once
-    burstiness: float
+    burstiness: float  # vLLM's shape of the gaps; inf: all alike
     max_concurrency: int | None
     duration_s: float
     mean_input_tokens: float
@@ -97,8 +97,8 @@ def timed(entry: Entry) -> Timed:
     run = Timed(
         entry,
         num_prompts=prompts,
-        request_rate=_rate(entry),
-        burstiness=entry.number("burstiness", 1e-3, 1e6) if "burstiness" in entry else 1.0,
+        request_rate=_or_inf(entry, "request_rate", 1e-6),
+        burstiness=_or_inf(entry, "burstiness", 1e-3) if "burstiness" in entry.values else 1.0,
         max_concurrency=entry.whole("max_concurrency", 1) if "max_concurrency" in entry else None,
         duration_s=entry.number("duration", 1e-3, 1e9),
         mean_input_tokens=entry.whole("total_input_tokens", 1) / completed,
@@ -122,10 +122,9 @@ def is_limited(run: Timed) -> bool:
     return not (isinstance(most, int | float) and most < run.max_concurrency)
 
 
-def _rate(entry: Entry) -> float:
-    if entry.values.get("request_rate") == "inf":
-        return math.inf
-    return entry.number("request_rate", 1e-6, 1e6)
+def _or_inf(entry: Entry, name: str, low: float) -> float:
+    """A number, or inf, which vLLM writes as text."""
+    return math.inf if entry.values.get(name) == "inf" else entry.number(name, low, 1e6)
 
 
 def _check_said(entry: Entry, name: str, counted: float, tolerance: float, meaning: str) -> None:

@@ -110,6 +110,8 @@ def simulated(composer: Composer, point: Point, bundle: str, seed: int) -> dict[
 def _arrivals(run: Timed) -> dict[str, object]:
     if math.isinf(run.request_rate):
         return {"workload.arrivals": "constant", "workload.request_rate": ALL_AT_ONCE}
+    if math.isinf(run.burstiness):
+        return {"workload.arrivals": "constant", "workload.request_rate": run.request_rate}
     return {
         "workload.arrivals": "gamma",
         "workload.burstiness": run.burstiness,
