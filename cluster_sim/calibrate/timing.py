@@ -1,7 +1,8 @@
 """The fit of a bundle's parts to measured runs. The simulator is the only model of their time.
 
 Each evaluation writes the scaled bundle, as the user gets it in the end, and simulates every run on it with
-SEEDS seeds, the same ones each time (common random numbers).
+SEEDS seeds of its own, the same ones each time (common random numbers): what they err by is the same in all
+evaluations, and differs from run to run, so that it shows in the residuals.
 """
 
 import math
@@ -110,7 +111,8 @@ class _Means:
         bundle_format.write(scaled(problem.bundle, by_name, problem.bundle.name, "on trial"), directory)
         sums = np.zeros((len(problem.points), len(METRICS)))
         for row, point in enumerate(problem.points):
-            for seed in range(problem.seed, problem.seed + SEEDS):
+            first = problem.seed + SEEDS * row
+            for seed in range(first, first + SEEDS):
                 found = simulated(problem.composer, point, str(directory), seed)
                 sums[row] += [found[metric] for metric in METRICS]
         return np.asarray(sums / SEEDS)
