@@ -9,12 +9,13 @@ import math
 from dataclasses import dataclass
 
 from cluster_sim.calibrate.counts import Counts, check
-from cluster_sim.calibrate.entries import Entry, said
+from cluster_sim.calibrate.entries import LARGEST, Entry, said
 
 PREFIX = "spec_decode_"
 POSITIONS = f"{PREFIX}per_position_acceptance_rates"
 RATE_TOLERANCE = 1e-3  # of a share: files are rounded by hand
 SHORTEST_TOKEN_MS = 0.05  # a token of one user in less is no GPU's time: 20,000 tokens/s for each
+DETAILS = ("start_times", "input_lens", "output_lens")
 TIMES = ("mean_ttft_ms", "mean_tpot_ms")
 CONCURRENCY_TOLERANCE = 1.02
 
@@ -35,6 +36,16 @@ class Timed:
     mean_tpot_s: float
     mean_itl_s: float | None  # None: not in the file
     draft_length: int  # 0: no speculation
+    requests: tuple["Sent", ...]  # in order of time; empty: not in the file (--save-detailed)
+
+
+@dataclass(frozen=True)
+class Sent:
+    """One request, as --save-detailed keeps it."""
+
+    arrival_s: float  # from the first one
+    prompt_tokens: int
+    output_tokens: int
 
 
 def is_run(entry: Entry) -> bool:
@@ -109,6 +120,7 @@ def timed(entry: Entry) -> Timed:
         if "mean_itl_ms" in entry
         else None,
         draft_length=len(entry.numbers(POSITIONS, 0.0, 1.0)) if has_drafts(entry) else 0,
+        requests=_requests(entry, prompts) if all(name in entry for name in DETAILS) else (),
     )
     _check_concurrency(run)
     return run
@@ -120,6 +132,19 @@ def is_limited(run: Timed) -> bool:
         return False
     most = run.entry.values.get("max_concurrent_requests")
     return not (isinstance(most, int | float) and most < run.max_concurrency)
+
+
+def _requests(entry: Entry, number: int) -> tuple[Sent, ...]:
+    """All requests by the time at which they were sent; clocks start anywhere."""
+    start_s = entry.numbers(DETAILS[0], 0.0, LARGEST)
+    lengths = [entry.wholes(name) for name in DETAILS[1:]]
+    for name, values in zip(DETAILS, (start_s, *lengths), strict=True):
+        if len(values) != number:
+            entry.refuse(f"{name} has one value for each of {number} requests", len(values))
+        if name != DETAILS[0] and min(values) < 1:
+            entry.refuse(f"{name} are 1 or more, of requests that all completed", min(values))
+    rows = sorted(zip(start_s, *lengths, strict=True))
+    return tuple(Sent(at_s - rows[0][0], prompt, output) for at_s, prompt, output in rows)
 
 
 def _or_inf(entry: Entry, name: str, low: float) -> float:

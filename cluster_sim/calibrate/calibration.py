@@ -2,6 +2,7 @@
 
 import hashlib
 import re
+import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -44,6 +45,19 @@ class Asked:
 
 
 @dataclass(frozen=True)
+class Server:
+    """What was measured, as the command line says."""
+
+    composer: Composer
+    given: Mapping[str, object]  # keys of the command line
+
+    @property
+    def config(self) -> Config:
+        """Its configuration."""
+        return self.composer.config
+
+
+@dataclass(frozen=True)
 class Source:
     """A file that was read."""
 
@@ -79,21 +93,16 @@ def calibrate(asked: Asked, report: Report) -> Calibration:
     Raises:
         UserError: a file is damaged, contradicts itself or the configuration, or does not hold what is asked.
     """
-    arguments = list(asked.overrides)
-    if asked.bundle is not None:
-        arguments.append(f"cluster.bundle={quoted(asked.bundle)}")
-    composer, given = Composer(arguments), parse_overrides(arguments).values
-    config = composer.config
-    if config.sweep is not None or config.study is not None:
-        raise UserError("one server is calibrated", "a sweep or a study", COMMAND, "Leave it out.")
+    server = _server(asked)
     entries = [entry for file in asked.files for entry in read_entries(file)]
     runs, responses = _sorted(entries)
     of_runs = [bench.counts_of(entry) for entry in runs if bench.has_drafts(entry)]
-    of_traffic = _counts_of_traffic(responses, asked.scrapes, config)
-    rows = _rows(of_traffic or of_runs, config, given)
-    own_rows = _rows(of_runs, config, given) if of_traffic and of_runs else rows
-    points, notes = _points(asked, runs, config, given, own_rows)
-    done, bundle = _fitted(asked, composer, points, report)
+    of_traffic = _counts_of_traffic(responses, asked.scrapes, server.config)
+    rows = _rows(of_traffic or of_runs, server)
+    own_rows = _rows(of_runs, server) if of_traffic and of_runs else rows
+    with tempfile.TemporaryDirectory(prefix="calibrate-") as scratch:
+        points, notes = _points(asked, runs, server, own_rows, Path(scratch))
+        done, bundle = _fitted(asked, server, points, Path(scratch), report)
     if rows:
         undrafted = sum(point.run.draft_length == 0 for point in points)
         notes = [*notes, *_notes(rows, own_rows is not rows, undrafted, bool(responses))]
@@ -101,19 +110,31 @@ def calibrate(asked: Asked, report: Report) -> Calibration:
     if done is not None and bundle is not None:
         note = f"{_words(sources)}: {_fitted_words(done)}"
         bundle = parts.scaled(bundle, done.factors, asked.name, note)
-    return Calibration(config, sources, rows, bundle, done, tuple(notes))
+    return Calibration(server.config, sources, rows, bundle, done, tuple(notes))
+
+
+def _server(asked: Asked) -> Server:
+    arguments = list(asked.overrides)
+    if asked.bundle is not None:
+        arguments.append(f"cluster.bundle={quoted(asked.bundle)}")
+    server = Server(Composer(arguments), parse_overrides(arguments).values)
+    if server.config.sweep is not None or server.config.study is not None:
+        raise UserError("one server is calibrated", "a sweep or a study", COMMAND, "Leave it out.")
+    check_given(server.given)
+    return server
 
 
 def _fitted(
-    asked: Asked, composer: Composer, points: Sequence[Point], report: Report
+    asked: Asked, server: Server, points: Sequence[Point], scratch: Path, report: Report
 ) -> tuple[Fit | None, Bundle | None]:
     """The fit, and the bundle that it scales; nothing without points."""
     if not points:
         return None, None
-    config, names = composer.config, asked.names or DEFAULT_FIT
+    config, names = server.config, asked.names or DEFAULT_FIT
     bundle = find_bundle(config)
     parts.check(names, config, bundle)
-    return fit(Problem(composer, bundle, points, names, asked.metrics, config.seed), report), bundle
+    problem = Problem(server.composer, bundle, points, names, asked.metrics, config.seed)
+    return fit(problem, scratch, report), bundle
 
 
 def _sorted(entries: Sequence[Entry]) -> tuple[list[Entry], list[Entry]]:
@@ -139,8 +160,9 @@ def _counts_of_traffic(
     return counts if scrapes is None else [*counts, growth(*scrapes)]
 
 
-def _rows(counts: Sequence[Counts], config: Config, given: Mapping[str, object]) -> tuple[Row, ...]:
+def _rows(counts: Sequence[Counts], server: Server) -> tuple[Row, ...]:
     """A profile for each draft length that was measured."""
+    config = server.config
     if config.speculation.method is Method.none:
         if counts:
             rule, remedy = "drafts were counted, so that there is a drafter", "Choose it: speculation=eagle3."
@@ -150,7 +172,7 @@ def _rows(counts: Sequence[Counts], config: Config, given: Mapping[str, object])
         rule = "a profile needs counts of drafts: spec_decode_* of vLLM's result, two scrapes, or meta_info"
         remedy = "Add such a file, or write speculation=none to fit the target alone."
         raise UserError(rule, "none in any file", COMMAND, remedy)
-    own = [key for key in given if key.startswith("speculation.acceptance")]
+    own = [key for key in server.given if key.startswith("speculation.acceptance")]
     if own:
         rule = "acceptance is what calibrate finds"
         raise UserError(rule, "a value of your own", own[0], "Leave it out.")
@@ -181,14 +203,13 @@ def _lengths(config: Config) -> tuple[int, ...]:
 
 
 def _points(
-    asked: Asked, runs: Sequence[Entry], config: Config, given: Mapping[str, object], rows: Sequence[Row]
+    asked: Asked, runs: Sequence[Entry], server: Server, rows: Sequence[Row], scratch: Path
 ) -> tuple[list[Point], list[str]]:
     """The runs to fit to, none where there is nothing to fit; and what to say of that."""
     wrong = [metric for metric in asked.metrics if metric not in METRICS or asked.metrics.count(metric) > 1]
     if wrong:
         rule = f"means to fit to are among {', '.join(METRICS)}, each once"
         raise UserError(rule, wrong[0] or "an empty name", "--fit-to", "Correct the list.")
-    check_given(given)
     if asked.names == NO_FIT:
         return [], []
     if asked.names is None and len(runs) < FEWEST_RUNS:
@@ -196,7 +217,12 @@ def _points(
     if not runs:
         rule, remedy = "times are fitted to results of `vllm bench serve`", "Add some, or write --fit none."
         raise UserError(rule, "none of them", "--fit", remedy)
-    return [point_of(bench.timed(entry), config, given, rows) for entry in runs], []
+    traces = [scratch / f"run-{number}.jsonl" for number in range(len(runs))]
+    timed = [bench.timed(entry) for entry in runs]
+    return [
+        point_of(run, server.config, server.given, rows, trace)
+        for run, trace in zip(timed, traces, strict=True)
+    ], []
 
 
 def _notes(rows: Sequence[Row], has_own_rows: bool, undrafted: int, is_of_sglang: bool) -> list[str]:

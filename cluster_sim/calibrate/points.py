@@ -2,12 +2,15 @@
 
 The run says its rate, burstiness, number of requests and the means of its lengths; vLLM ends the arrivals at
 num_prompts / request_rate exactly (../shared/vllm-scheduler.md section 13). Lengths that the user does not
-give are fixed at those means.
+give are fixed at those means. A run that was kept with --save-detailed says when each request was sent and
+how long it was: those requests are simulated, as a trace.
 """
 
+import json
 import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -53,8 +56,10 @@ def check_given(given: Collection[str]) -> None:
             raise UserError(f"the measured runs say {key}", "a value of your own", key, "Leave it out.")
 
 
-def point_of(run: Timed, config: Config, given: Collection[str], rows: Sequence[Row]) -> Point:
+def point_of(run: Timed, config: Config, given: Collection[str], rows: Sequence[Row], trace: Path) -> Point:
     """How to simulate a run; `given` are the keys of the command line, `rows` the profile found.
+
+    `trace` is where the requests go, if the run lists them.
 
     Raises:
         UserError: the run had drafts that the configuration has not, or clients that waited for others.
@@ -63,15 +68,15 @@ def point_of(run: Timed, config: Config, given: Collection[str], rows: Sequence[
         rule = "requests of a run must be sent at its rate, not when others end"
         remedy = "Measure without --max-concurrency, or write --fit none for the acceptance alone."
         run.entry.refuse(rule, f"max_concurrency {run.max_concurrency}", remedy)
-    changes: dict[str, object] = {
-        "workload.requests": run.num_prompts,
-        **_arrivals(run),
-        **{
-            f"workload.{key}": max(1, round(getattr(run, mean)))
-            for key, mean in LENGTHS.items()
-            if f"workload.{key}" not in given
-        },
-    }
+    free = {key: mean for key, mean in LENGTHS.items() if f"workload.{key}" not in given}
+    changes: dict[str, object] = {"workload.requests": run.num_prompts}
+    if run.requests and free == LENGTHS:
+        trace.write_text("".join(json.dumps(vars(one)) + "\n" for one in run.requests), "utf-8")
+        changes |= {"workload.trace": str(trace), "workload.request_rate": None}
+        changes |= {f"workload.{key}": None for key in LENGTHS}
+    else:
+        changes |= _arrivals(run)
+        changes |= {f"workload.{key}": max(1, round(getattr(run, mean))) for key, mean in free.items()}
     if run.draft_length == 0:
         return Point(run, changes | {"speculation": "none"})
     row = next(row for row in rows if row.draft_length == run.draft_length)

@@ -6,7 +6,6 @@ evaluations, and differs from run to run, so that it shows in the residuals.
 """
 
 import math
-import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -69,8 +68,8 @@ class Problem:
     seed: int
 
 
-def fit(problem: Problem, report: Report) -> Fit:
-    """Fit the bundle's parts.
+def fit(problem: Problem, scratch: Path, report: Report) -> Fit:
+    """Fit the bundle's parts; trials go to the directory `scratch`.
 
     Raises:
         UserError: too few runs, parts that they do not tell apart, or a run that cannot be simulated.
@@ -78,10 +77,9 @@ def fit(problem: Problem, report: Report) -> Fit:
     check_enough(problem.names, len(problem.points))
     measured = np.log([[_measured(point, metric) for metric in problem.metrics] for point in problem.points])
     fitted = [list(METRICS).index(metric) for metric in problem.metrics]
-    with tempfile.TemporaryDirectory(prefix="calibrate-") as scratch:
-        means = _Means(problem, Path(scratch))
-        solution = solve(lambda at: np.log(means.at(at)[:, fitted]), measured, problem.names, report)
-        before, after = means.at(np.ones(len(problem.names))), means.at(solution.factors)
+    means = _Means(problem, scratch)
+    solution = solve(lambda at: np.log(means.at(at)[:, fitted]), measured, problem.names, report)
+    before, after = means.at(np.ones(len(problem.names))), means.at(solution.factors)
     return Fit(
         _values(problem, solution),
         dict(zip(problem.names, solution.factors.tolist(), strict=True)),
