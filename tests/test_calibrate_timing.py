@@ -31,8 +31,8 @@ def noisy(seed: int, metrics: int = 1) -> Floats:
 
 def test_factors_are_found_exactly_where_the_model_is_exact() -> None:
     found = fitted(predict(TRUE))
-    assert found.factors == pytest.approx(TRUE, rel=1e-6)
-    assert found.halves == pytest.approx([0.0, 0.0], abs=1e-6)
+    assert found.factors == pytest.approx(TRUE, rel=1e-5)
+    assert found.halves == pytest.approx([0.0, 0.0], abs=1e-5)
 
 
 def test_intervals_hold_the_true_factors_as_often_as_they_say() -> None:

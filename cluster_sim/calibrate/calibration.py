@@ -133,7 +133,7 @@ def _fitted(
     config, names = server.config, asked.names or DEFAULT_FIT
     bundle = find_bundle(config)
     parts.check(names, config, bundle)
-    problem = Problem(server.composer, bundle, points, names, asked.metrics, config.seed)
+    problem = Problem(bundle, points, names, asked.metrics, config.seed)
     return fit(problem, scratch, report), bundle
 
 
@@ -220,7 +220,7 @@ def _points(
     traces = [scratch / f"run-{number}.jsonl" for number in range(len(runs))]
     timed = [bench.timed(entry) for entry in runs]
     return [
-        point_of(run, server.config, server.given, rows, trace)
+        point_of(run, server.composer, server.given, rows, trace)
         for run, trace in zip(timed, traces, strict=True)
     ], []
 

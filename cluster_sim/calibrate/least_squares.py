@@ -1,8 +1,8 @@
 """Factors that bring predicted means to measured ones, by least squares of their logarithms.
 
 Model: log(measured / predicted) of each mean is an error of one size, the same for all. Gauss-Newton steps
-until they are small; the Jacobian J = d log(predicted) / d factor is made of differences. With RSS for the
-sum of the squared errors that remain,
+until they are small; the Jacobian J = d log(predicted) / d factor is made of differences, anew where a step
+was larger than these. With RSS for the sum of the squared errors that remain,
 
     s^2 = metrics * RSS / (points * metrics - factors),    covariance = s^2 (J'J)^-1,
 
@@ -63,10 +63,12 @@ def solve(predict: Predict, measured: Floats, names: Sequence[str], report: Repo
         UserError: too few points, factors that they do not tell, or steps that do not settle.
     """
     check_enough(names, len(measured))
-    factors = np.ones(len(names))
+    factors, change = np.ones(len(names)), math.inf
     for steps in range(1, MOST_STEPS + 1):
-        slopes, errors = _jacobian(predict, factors), measured - predict(factors)
-        _check_told(names, slopes * factors)
+        errors = measured - predict(factors)
+        if change > NUDGE:
+            slopes = _jacobian(predict, factors)
+            _check_told(names, slopes * factors)
         step = np.linalg.lstsq(slopes, errors.ravel(), rcond=None)[0]
         new = np.clip(factors + step, factors / LARGEST_STEP, factors * LARGEST_STEP)
         change = float(np.abs(new / factors - 1).max())

@@ -8,8 +8,8 @@ how long it was: those requests are simulated, as a trace.
 
 import json
 import math
-from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -33,10 +33,10 @@ LENGTH_TOLERANCE = 0.05  # relative, of a mean length
 
 @dataclass(frozen=True)
 class Point:
-    """A measured run, and what to change of the command line's configuration to simulate it."""
+    """A measured run, and the configuration that simulates it."""
 
     run: Timed
-    changes: Mapping[str, object]
+    config: Config
 
     def measured(self, metric: str) -> float | None:
         """The mean of a metric in s; None: not in the file."""
@@ -56,7 +56,9 @@ def check_given(given: Collection[str]) -> None:
             raise UserError(f"the measured runs say {key}", "a value of your own", key, "Leave it out.")
 
 
-def point_of(run: Timed, config: Config, given: Collection[str], rows: Sequence[Row], trace: Path) -> Point:
+def point_of(
+    run: Timed, composer: Composer, given: Collection[str], rows: Sequence[Row], trace: Path
+) -> Point:
     """How to simulate a run; `given` are the keys of the command line, `rows` the profile found.
 
     `trace` is where the requests go, if the run lists them.
@@ -78,11 +80,12 @@ def point_of(run: Timed, config: Config, given: Collection[str], rows: Sequence[
         changes |= _arrivals(run)
         changes |= {f"workload.{key}": max(1, round(getattr(run, mean))) for key, mean in free.items()}
     if run.draft_length == 0:
-        return Point(run, changes | {"speculation": "none"})
+        return Point(run, composer.variant(changes | {"speculation": "none"}))
     row = next(row for row in rows if row.draft_length == run.draft_length)
-    if run.draft_length != config.speculation.num_speculative_tokens:
+    if run.draft_length != composer.config.speculation.num_speculative_tokens:
         changes["speculation.num_speculative_tokens"] = run.draft_length
-    return Point(run, changes | {"speculation.acceptance": profile_of([row], None)})
+    changes["speculation.acceptance"] = profile_of([row], None)
+    return Point(run, composer.variant(changes))
 
 
 def profile_of(rows: Sequence[Row], source: str | None) -> dict[str, Any]:
@@ -94,13 +97,14 @@ def profile_of(rows: Sequence[Row], source: str | None) -> dict[str, Any]:
     return profile | {"policy": "per_length", "per_length": rates}
 
 
-def simulated(composer: Composer, point: Point, bundle: str, seed: int) -> dict[str, float]:
+def simulated(point: Point, bundle: str, seed: int) -> dict[str, float]:
     """Mean of each metric in s, on the bundle at the path `bundle`.
 
     Raises:
         UserError: the simulated server cannot serve all requests, or lengths are not those measured.
     """
-    run = simulate(composer.variant({**point.changes, "cluster.bundle": bundle, "seed": seed}))
+    config = replace(point.config, seed=seed, cluster=replace(point.config.cluster, bundle=bundle))
+    run = simulate(config)
     summary = summarise(run)
     if summary["requests"]["completed"] < point.run.num_prompts:
         rule = f"the simulated server must complete all {point.run.num_prompts} requests"

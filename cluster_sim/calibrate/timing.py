@@ -17,7 +17,6 @@ from cluster_sim.bundle.format import Bundle
 from cluster_sim.calibrate.least_squares import Floats, Report, Solution, check_enough, solve
 from cluster_sim.calibrate.parts import HOST, HOST_S, scaled
 from cluster_sim.calibrate.points import METRICS, Point, simulated
-from cluster_sim.compose import Composer
 from cluster_sim.statistics import Interval
 
 SEEDS = 3
@@ -60,7 +59,6 @@ class Fit:
 class Problem:
     """Runs to meet, and what may be changed to meet them."""
 
-    composer: Composer
     bundle: Bundle
     points: Sequence[Point]
     names: Sequence[str]  # parts.NAMES
@@ -111,7 +109,7 @@ class _Means:
         for row, point in enumerate(problem.points):
             first = problem.seed + SEEDS * row
             for seed in range(first, first + SEEDS):
-                found = simulated(problem.composer, point, str(directory), seed)
+                found = simulated(point, str(directory), seed)
                 sums[row] += [found[metric] for metric in METRICS]
         return np.asarray(sums / SEEDS)
 
