@@ -109,8 +109,8 @@ def test_debug_shows_where_an_error_comes_from() -> None:
         (
             ["lst"],
             "the first word must be a command or an override KEY=VALUE, but got 'lst' (command line). "
-            "Did you mean list? Commands: validate, calibrate, import-bundle, trace, report, export, replay-vllm, "
-            "list.",
+            "Did you mean list? Commands: validate, calibrate, import-bundle, trace, report, export, "
+            "replay-vllm, list.",
         ),
         (
             ["--jobs"],
