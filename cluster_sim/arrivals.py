@@ -83,6 +83,9 @@ def mean_rate(config: WorkloadConfig) -> float:
 
 def described(config: WorkloadConfig) -> str:
     """The process in words."""
+    if config.arrivals is Arrivals.closed_loop:
+        thinks = f" that think for {config.think_time_s:g} s on average" if config.think_time_s else ""
+        return f"closed loop of {config.max_concurrency} clients{thinks}"
     kind, rate = config.arrivals.name, f"{mean_rate(config):g} requests/s"
     details = {
         Arrivals.gamma: f", burstiness {config.burstiness}",

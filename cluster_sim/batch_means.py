@@ -32,6 +32,7 @@ from cluster_sim.results import Flags, Run, latencies, meets_slo
 from cluster_sim.saturation import growth_of_queue, leaves_s
 from cluster_sim.slo import is_bounded
 from cluster_sim.statistics import batch_means_interval, effective_number
+from cluster_sim.waiting import is_closed_loop
 from cluster_sim.warmup import measured_of
 
 NUM_BATCHES = 20
@@ -81,7 +82,7 @@ def steady_part(run: Run) -> Steady | str:
     if workload.trace is None and workload.arrivals in DRIFTING:
         return f"the request rate changes during the run (arrivals: {workload.arrivals.name})"
     growth = growth_of_queue(run)
-    if growth.is_saturated is None:
+    if growth.is_saturated is None and not is_closed_loop(workload):
         return "too few arrivals to tell whether the cluster keeps up with them"
     if growth.is_saturated:
         return "the run is saturated: its latencies grow with its length"

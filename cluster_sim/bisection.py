@@ -127,7 +127,8 @@ def limited_by(row: Row, attainment: float) -> str | None:
     requests meet, where that alone is too few; attainment: each limit is met by enough requests, all together
     are not.
     """
-    if row["saturated"] is None or row["slo_attainment"] is None:
+    is_closed_loop = row.get("clients.number") is not None
+    if (row["saturated"] is None and not is_closed_loop) or row["slo_attainment"] is None:
         return "arrivals"
     if row["saturated"]:
         return "saturation"

@@ -118,6 +118,8 @@ BOUNDS = {
     "workload.burst_rate": _positive("the request rate in requests/s"),
     "workload.calm_s": _positive("the mean time between bursts in s"),
     "workload.burst_s": _positive("the mean length of a burst in s"),
+    "workload.max_concurrency": _count("the number of clients"),
+    "workload.think_time_s": Bound("the mean think time in s"),
     "workload.shared_prefix.tokens": _count("the length of a system prompt in tokens"),
     "workload.shared_prefix.groups": _count("the number of system prompts"),
     "workload.shared_prefix.share": Bound("the share of requests with a system prompt", above=True, high=1),

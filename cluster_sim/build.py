@@ -4,6 +4,7 @@ Only here, in luck.py (acceptance), assembly.py (rows of all instances), world.p
 recording.py (recorded runs) are engine tables made.
 """
 
+import math
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -148,6 +149,7 @@ def _asked(config: Config, engine: EngineConfig, workload: Workload, rejected: F
         len(workload.arrival_s),
         arrival_s=workload.arrival_s,
         abort_s=np.inf if timeout_s is None else workload.arrival_s + timeout_s,
+        think_s=workload.think_s,
         content_start=workload.content_start[:-1],
         content_blocks=np.diff(workload.content_start),
         prompt_tokens=workload.prompt_tokens,
@@ -157,7 +159,14 @@ def _asked(config: Config, engine: EngineConfig, workload: Workload, rejected: F
         session=_sessions(config, workload),
         is_rejected=rejected,
     )
-    return Asked(requests, np.ascontiguousarray(workload.content_ids, np.int64), timeout_s is not None)
+    return Asked(
+        requests,
+        np.ascontiguousarray(workload.content_ids, np.int64),
+        timeout_s is not None,
+        workload.clients,
+        math.inf if timeout_s is None else float(timeout_s),
+        float(config.workload.duration_s or math.inf),
+    )
 
 
 def _batching(one: BuiltKind) -> Table[Batching]:

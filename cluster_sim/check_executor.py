@@ -4,6 +4,7 @@ from typing import NoReturn
 
 from cluster_sim.config import Config, ExecutorKind
 from cluster_sim.errors import UserError
+from cluster_sim.waiting import clients_wait
 
 _PER_HOST = "instances_per_host"
 
@@ -20,22 +21,30 @@ def check_executor(config: Config) -> None:
             if getattr(executor, key) is not None:
                 remedy = "Choose executor=ray."
                 _refuse(f"{key} has no effect with kind serial", getattr(executor, key), key, remedy)
-    if executor.instances_per_host is None:
-        return
+    if executor.instances_per_host is not None:
+        _check_per_host(config, executor.instances_per_host)
+
+
+def _check_per_host(config: Config, per_host: int) -> None:
     for whole in ("sweep", "study"):
         if getattr(config, whole) is not None:
             rule = f"{_PER_HOST} has no effect in a {whole}, whose trials run whole in a worker each"
-            _refuse(rule, executor.instances_per_host, _PER_HOST, "Leave it out.")
-    if config.cluster.faults:
-        rule = f"{_PER_HOST} has no effect with cluster.faults, which are simulated in one process"
-        _refuse(rule, executor.instances_per_host, _PER_HOST, "Leave it out.")
-    if executor.workers is not None:
+            _refuse(rule, per_host, _PER_HOST, "Leave it out.")
+    in_one_process = {
+        "with cluster.faults, which are": bool(config.cluster.faults),
+        "where clients wait for answers, which is": clients_wait(config.workload),
+    }
+    for words, is_so in in_one_process.items():
+        if is_so:
+            rule = f"{_PER_HOST} has no effect {words} simulated in one process"
+            _refuse(rule, per_host, _PER_HOST, "Leave it out.")
+    if config.executor.workers is not None:
         rule = f"workers has no effect with {_PER_HOST}, which says how many there are"
-        _refuse(rule, executor.workers, "workers", "Leave one of them out.")
+        _refuse(rule, config.executor.workers, "workers", "Leave one of them out.")
     instances = config.cluster.instances
-    if executor.instances_per_host > instances:
+    if per_host > instances:
         rule = f"{_PER_HOST} must be at most cluster.instances ({instances})"
-        _refuse(rule, executor.instances_per_host, _PER_HOST, f"Set it to {instances} or less.")
+        _refuse(rule, per_host, _PER_HOST, f"Set it to {instances} or less.")
 
 
 def _refuse(rule: str, got: object, key: str, remedy: str) -> NoReturn:

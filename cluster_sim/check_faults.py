@@ -10,6 +10,7 @@ from cluster_sim.config import Config
 from cluster_sim.errors import UserError
 from cluster_sim.fault_config import FaultConfig
 from cluster_sim.schema import shown
+from cluster_sim.waiting import clients_wait
 
 
 def check_faults(config: Config) -> None:
@@ -19,6 +20,10 @@ def check_faults(config: Config) -> None:
         UserError: worded with the rule, the value, its key and what to do.
     """
     faults = config.cluster.faults or []
+    if faults and clients_wait(config.workload):
+        rule = "faults are simulated only where no client waits for an answer"
+        remedy = "Leave them out, or choose traffic that does not wait, as workload=poisson."
+        _refuse(rule, f"{len(faults)} of them", "cluster.faults", remedy)
     for place, fault in enumerate(faults):
         key = f"cluster.faults[{place}]"
         _check_instances(fault, config.cluster.instances, f"{key}.instances")

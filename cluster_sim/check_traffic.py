@@ -22,6 +22,8 @@ OWNERS = {
     "burst_rate": (Arrivals.bursts,),
     "calm_s": (Arrivals.bursts,),
     "burst_s": (Arrivals.bursts,),
+    "max_concurrency": (Arrivals.closed_loop,),
+    "think_time_s": (Arrivals.closed_loop,),
 }
 OF_TRACES = ("trace_start_s", "trace_end_s")
 SMALLEST_DIFFERENCE = 1e-6  # shares written with six digits add up to 1
@@ -75,6 +77,9 @@ def _check_arrivals(workload: WorkloadConfig) -> None:
             _refuse(f"arrivals={kind.name} needs {key}", None, f"workload.{key}", remedy)
     if kind is Arrivals.ramp:
         _check_ramp(workload)
+    if kind is Arrivals.closed_loop and workload.requests is None:
+        rule = "a closed loop needs the number of its requests, which no rate tells"
+        _refuse(rule, None, "workload.requests", "Set it; workload.duration_s may end the loop earlier.")
     if workload.ends_on_time and workload.duration_s is not None:
         remedy = "Set workload.duration_s to null and workload.requests."
         _no_effect(workload, "ends_on_time", "with a duration", remedy)
@@ -126,6 +131,12 @@ def _check_turns(workload: WorkloadConfig) -> None:
     if turns.mean is None and turns.gap_s is not None:
         remedy = "Set workload.turns.mean, or leave it out."
         _refuse("gap_s has no effect without turns", turns.gap_s, "workload.turns.gap_s", remedy)
+    if turns.mean is None and turns.after_answer:
+        remedy, where = "Set workload.turns.mean, or leave it out.", "workload.turns.after_answer"
+        _refuse("after_answer has no effect without turns", turns.after_answer, where, remedy)
+    if turns.mean is not None and workload.arrivals is Arrivals.closed_loop and not turns.after_answer:
+        rule, where = "a client of a closed loop waits for an answer", "workload.turns.after_answer"
+        _refuse(rule, turns.after_answer, where, "Set it to true.")
     if turns.mean is not None and turns.gap_s is None:
         remedy = "Set it to the mean time in s from one turn's arrival to the next."
         _refuse("conversations need the time between their turns", None, "workload.turns.gap_s", remedy)

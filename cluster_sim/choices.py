@@ -102,6 +102,7 @@ class Arrivals(Enum):
     ramp = "ramp"  # a rate that changes steadily
     diurnal = "diurnal"  # a rate that swings
     bursts = "bursts"  # a rate that jumps between two values
+    closed_loop = "closed_loop"  # max_concurrency clients that wait for their answers
 
 
 class Quantization(Enum):

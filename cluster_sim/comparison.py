@@ -1,10 +1,11 @@
 """Arms of a sweep, compared: means over seeds, ratios to the baseline, and where each arm crosses it.
 
-The seeds of a point are replicates; two arms under one seed serve the same arrivals, so their values are
-paired. A ratio is that of the means over seeds, never the mean of ratios. Its interval takes the values of
-the seeds as normal. The p99 of a seed is one such value, made by the slowest 1 % of its requests: it varies
-far more between seeds than a mean does, and leans to the long side. From three seeds its interval is wide and
-its 95 % are not to be taken to the letter; more seeds help, and so do longer runs.
+The seeds of a point are replicates; two arms under one seed serve the same requests, and at the same times
+unless clients wait for answers, so their values are paired. A ratio is that of the means over seeds, never
+the mean of ratios. Its interval takes the values of the seeds as normal. The p99 of a seed is one such value,
+made by the slowest 1 % of its requests: it varies far more between seeds than a mean does, and leans to the
+long side. From three seeds its interval is wide and its 95 % are not to be taken to the letter; more seeds
+help, and so do longer runs.
 """
 
 import math
@@ -16,6 +17,7 @@ from cluster_sim.statistics import Interval, mean_interval, ratio_interval
 from cluster_sim.trials import Row
 
 RATE_AXIS = "workload.request_rate"
+UNITS = {RATE_AXIS: "requests/s", "workload.max_concurrency": "clients"}  # of axes along which traffic grows
 OF_ONE_TRIAL = "batch_size.histogram"  # as long as the largest batch: in trials.parquet, for every seed
 SMALLEST_EFFECT = 0.01  # nobody acts on less: a ratio within 1 % of 1 is a tie, however sure it is
 Point = tuple[object, ...]  # the value of every axis

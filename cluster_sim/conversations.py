@@ -6,8 +6,9 @@
 
 workload.request_rate counts turns: conversations start as often as workload.arrivals says, divided by their
 mean number of turns, which is geometric. The next turn arrives an exponential time after this one did,
-answered or not. Nothing is under way at time 0: the rate of requests grows to its mean over the
-length of a conversation. A conversation's draws are a function of its number and the turn.
+answered or not. Nothing is under way at time 0: the rate of requests grows to its mean over the length of a
+conversation. A conversation's draws are a function of its number and the turn. Turns that wait for the answer
+to the one before are drawn in waiting.py.
 """
 
 from typing import NamedTuple
@@ -31,6 +32,8 @@ class Schedule(NamedTuple):
     arrival_s: Floats
     streams: Streams  # whose draws they take: those of their number, or of their conversation and turn
     session: Longs  # number of its conversation; -1: none
+    think_s: Floats  # from its end to the next request of its client, if that waits
+    clients: int  # that wait for answers; 0: none
 
 
 def draw_schedule(config: WorkloadConfig, seed: int) -> Schedule:
@@ -42,9 +45,14 @@ def draw_schedule(config: WorkloadConfig, seed: int) -> Schedule:
     if config.turns.mean is None:
         arrival_s = draw_arrivals(config, seed)
         alone = np.arange(len(arrival_s))
-        return Schedule(arrival_s, Streams(alone, np.zeros_like(alone)), np.full(len(alone), -1))
+        return _open(arrival_s, Streams(alone, np.zeros_like(alone)), np.full(len(alone), -1))
     arrival_s = those_let_in(lambda count: _first_turns(config, count, seed).arrival_s, config)
     return _first_turns(config, len(arrival_s), seed)
+
+
+def _open(arrival_s: Floats, streams: Streams, session: Longs) -> Schedule:
+    """Nobody waits for an answer."""
+    return Schedule(arrival_s, streams, session, np.zeros(len(arrival_s)), 0)
 
 
 def grown(session: Longs, turn: Longs, own_tokens: Longs, output_tokens: Longs) -> Longs:
@@ -68,7 +76,7 @@ def _first_turns(config: WorkloadConfig, count: int, seed: int) -> Schedule:
     sessions = int(count / mean) + 16
     while True:
         start_s = first_arrivals(config, sessions, seed, mean)
-        turns = _numbers_of_turns(sessions, mean, seed)
+        turns = numbers_of_turns(sessions, mean, seed)
         session = np.repeat(np.arange(sessions), turns)
         first = np.cumsum(turns) - turns
         turn = np.arange(len(session)) - first[session]
@@ -77,12 +85,12 @@ def _first_turns(config: WorkloadConfig, count: int, seed: int) -> Schedule:
         arrival_s = start_s[session] + since_s - since_s[first][session]
         order = np.lexsort((turn, session, arrival_s))[:count]
         if len(order) == count and arrival_s[order[-1]] <= start_s[-1]:
-            return Schedule(arrival_s[order], Streams(session[order], turn[order]), session[order])
+            return _open(arrival_s[order], Streams(session[order], turn[order]), session[order])
         sessions *= 2
 
 
-def _numbers_of_turns(sessions: int, mean: float, seed: int) -> Longs:
-    """Geometric numbers from 1 on, by inversion."""
+def numbers_of_turns(sessions: int, mean: float, seed: int) -> Longs:
+    """Turns of each conversation: geometric numbers from 1 on, by inversion."""
     if mean == 1.0:
         return np.ones(sessions, np.int64)
     uniforms = draws.uniforms(seed, Purpose.turns, sessions, 0)

@@ -98,9 +98,11 @@ def optima_tree(optima: Optima, crossover: Mapping[str, Any]) -> dict[str, list[
 
 
 def kind_of(config: Config) -> Config:
-    """`config` without what neither its tables nor its inputs' kind depend on: seed and request rate."""
-    rate = None if config.workload.trace or config.workload.request_rate is None else 1.0
-    return replace(config, seed=0, workload=replace(config.workload, request_rate=rate))
+    """`config` without what neither its tables nor its inputs' kind depend on: seed, rate and clients."""
+    asked = config.workload
+    rate = None if asked.trace or asked.request_rate is None else 1.0
+    clients = None if asked.max_concurrency is None else 1
+    return replace(config, seed=0, workload=replace(asked, request_rate=rate, max_concurrency=clients))
 
 
 def crossing(points: Curve) -> float | None:

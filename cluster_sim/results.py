@@ -42,7 +42,7 @@ class Run:
     """One simulation: what was asked, what happened, and where the inputs came from."""
 
     config: Config  # resolved
-    requests: Table[Request]  # [request]
+    requests: Table[Request]  # [request] in order of arrival
     log: Table[LogRow]  # [request]
     tally: Tally
     usable_blocks: Longs  # [instance * ranks + rank] KV blocks that requests can hold, as the rows of tally
@@ -60,6 +60,7 @@ class Run:
     wall_s: float  # the whole simulation, building included
     kinds: tuple[RunKind, ...] = ()  # of instances, by their first one
     faults: tuple[Happened, ...] = ()  # those of config.cluster.faults that came true
+    unsent: int = 0  # turns that were never sent, since one before in their conversation had no answer
 
 
 @dataclass(frozen=True)

@@ -4,14 +4,15 @@ import hashlib
 import math
 import time
 from collections.abc import Callable, Sequence
-from itertools import count
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
+from cluster_sim.as_sent import as_sent
 from cluster_sim.build import build
 from cluster_sim.config import Config
-from cluster_sim.engine import loop, router
+from cluster_sim.engine import loop
 from cluster_sim.engine.kinds import Status
 from cluster_sim.engine.rules import Rules
 from cluster_sim.engine.state import World
@@ -21,6 +22,7 @@ from cluster_sim.instances import with_each
 from cluster_sim.optimum import resolved
 from cluster_sim.results import Run
 from cluster_sim.run_kinds import of_all, run_kinds, with_vllm_limits
+from cluster_sim.slices import slices_s
 from cluster_sim.workload import Workload
 from cluster_sim.world import columns, new_world
 
@@ -56,7 +58,7 @@ def simulate(config: Config, report: Progress | None = None, run: Drive = drive_
     built = build(config)
     plan = plan_of(config)
     world, engine_wall_s, faults = run(built.rules, report, plan)
-    asked, log = columns(built.rules.workload.requests), columns(world.log)
+    asked, log, unsent = as_sent(built.rules, world)
     met = warnings_of(plan, faults, config.cluster.instances, asked["arrival_s"], log["outcome"])
     kinds = run_kinds(built)
     return Run(
@@ -79,6 +81,7 @@ def simulate(config: Config, report: Progress | None = None, run: Drive = drive_
         wall_s=time.perf_counter() - started,
         kinds=kinds,
         faults=faults,
+        unsent=unsent,
     )
 
 
@@ -89,7 +92,7 @@ def of_all_digests(digests: Sequence[str]) -> str:
 
 def digest_of(workload: Workload) -> str:
     """Hex digest of what the clients ask for."""
-    columns = (
+    columns: tuple[NDArray[Any], ...] = (
         workload.arrival_s,
         workload.prompt_tokens,
         workload.output_tokens,
@@ -99,6 +102,8 @@ def digest_of(workload: Workload) -> str:
         workload.content_start,
         workload.content_ids,
     )
+    if workload.clients:
+        columns = (*columns, workload.think_s, np.array(workload.clients))
     return hashlib.sha256(b"".join(np.ascontiguousarray(column).tobytes() for column in columns)).hexdigest()
 
 
@@ -139,20 +144,14 @@ def _run_up_to(
 ) -> tuple[int, int, float]:
     """Run from `request` on up to `until_s`: next request, Status, seconds inside the compiled engine.
 
-    The run is cut into slices at windows of the router, which changes no result (loop.run_until).
+    It is cut into slices (slices.py).
     """
-    arrivals_s = rules.workload.requests["arrival_s"]
+    requests = rules.workload.requests.shape[0]
     engine_wall_s = 0.0
-    for last in count(request + REQUESTS_PER_SLICE, REQUESTS_PER_SLICE):
-        end_s = until_s
-        if last < len(arrivals_s):
-            window_s = router.window_start_s(rules.routing.signal_interval_s, float(arrivals_s[last]))
-            end_s = min(until_s, window_s)
+    for end_s in slices_s(world, rules, request, until_s, REQUESTS_PER_SLICE):
         started = time.perf_counter()
         request, status = loop.run_until(world, rules, request, end_s)
         engine_wall_s += time.perf_counter() - started
         if report is not None:
-            report(request, len(arrivals_s))
-        if end_s == until_s:
-            break
+            report(request, requests)
     return request, status, engine_wall_s

@@ -20,7 +20,7 @@ called saturated. Of 100 runs of 2,000, half a minute, 11, 17, 37 and 71: a rise
 With a drafter (K=3): 0, 1, 26 and 50 of 50; 18, 34, 86 and 85 of 100. tests/test_saturation.py has queues.
 
 A run so short that requests stay for most of it counts as saturated too: it never became steady. With too few
-arrivals, or all at one moment, nobody can tell: None.
+arrivals, or all at one moment, nobody can tell: None. The queue of a closed loop cannot grow: None.
 """
 
 from dataclasses import dataclass
@@ -30,6 +30,7 @@ import numpy as np
 from cluster_sim.engine.kinds import Outcome
 from cluster_sim.engine.tables import Floats
 from cluster_sim.results import Run
+from cluster_sim.waiting import is_closed_loop
 
 FEWEST_ARRIVALS = 20  # in the second half
 SMALLEST_RISE_REQUESTS = 10
@@ -50,6 +51,8 @@ class Growth:
 
 def growth_of_queue(run: Run) -> Growth:
     """Growth of the number of requests in the system, rejected and failed ones left out."""
+    if is_closed_loop(run.config.workload):
+        return Growth(None, None, None)
     served = ~np.isin(run.log["outcome"], (int(Outcome.rejected), int(Outcome.failed)))
     return growth(run.requests["arrival_s"][served], leaves_s(run)[served])
 

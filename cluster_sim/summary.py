@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from cluster_sim.bench_serve import bench_serve
+from cluster_sim.client_report import of_clients
 from cluster_sim.counters import acceptance, acceptance_by_draft_length, vllm_counters
 from cluster_sim.engine.kinds import Outcome
 from cluster_sim.engine.metrics import BIN_WIDTH, gap_edges_s
@@ -55,6 +56,7 @@ def summarise(run: Run) -> dict[str, Any]:
         "memory_bytes": dict(run.memory_bytes),
         "saturated": growth.is_saturated,
         "queue_growth": {"requests": growth.requests, "share_of_arrivals": growth.share_of_arrivals},
+        **of_clients(run, duration_s),
         "faults": rows_of(plan_of(run.config), run.faults),
         "acceptance_source": run.acceptance_source,
         "draft_cost": run.draft_cost,

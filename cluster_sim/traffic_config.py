@@ -44,6 +44,7 @@ class TurnsConfig:
 
     mean: float | None = None  # turns of a conversation, geometric; None: requests stand alone
     gap_s: float | None = None  # mean time from one turn's arrival to the next one's, exponential
+    after_answer: bool = False  # gap_s counts from the end of a turn's answer; without it no turn follows
 
 
 @dataclass
@@ -63,6 +64,8 @@ class TrafficConfig:
     burst_rate: float | None = None  # bursts: requests/s in one
     calm_s: float | None = None  # bursts: mean time between two
     burst_s: float | None = None  # bursts: mean length of one
+    max_concurrency: int | None = None  # closed_loop: clients, each with one request under way
+    think_time_s: float | None = None  # closed_loop: mean time from an end to the next request, exponential
     classes: dict[str, ClassConfig] | None = None  # None: all requests are alike, or as the trace says
     shared_prefix: SharedPrefixConfig = field(default_factory=SharedPrefixConfig)
     turns: TurnsConfig = field(default_factory=TurnsConfig)

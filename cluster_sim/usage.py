@@ -65,6 +65,8 @@ options:
 examples:
   python -m cluster_sim
   python -m cluster_sim workload.trace=requests.csv cluster.instances=4
+  python -m cluster_sim workload=closed_loop workload.max_concurrency=64
   python -m cluster_sim +sweep=spec_grid output.dir=results
+  python -m cluster_sim +sweep=concurrency
   python -m cluster_sim +study=draft_schedule
 """

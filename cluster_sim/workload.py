@@ -21,6 +21,7 @@ from cluster_sim.conversations import draw_schedule, grown
 from cluster_sim.errors import UserError
 from cluster_sim.traces import TraceRows, read_trace
 from cluster_sim.traces.rows import take
+from cluster_sim.waiting import clients_wait, draw_waiting
 
 Floats = NDArray[np.float64]
 Longs = NDArray[np.int64]
@@ -28,9 +29,9 @@ Longs = NDArray[np.int64]
 
 @dataclass(frozen=True)
 class Workload:
-    """Requests in order of arrival; every column has one entry per request."""
+    """Requests in order of arrival, as far as it is known; every column has one entry per request."""
 
-    arrival_s: Floats  # [request] non-decreasing
+    arrival_s: Floats  # [request] non-decreasing; inf: its client sends it after an answer
     prompt_tokens: Longs  # [request] 1 or more
     output_tokens: Longs  # [request] 1 or more
     workload_class: Longs  # [request] index into class_names
@@ -42,6 +43,8 @@ class Workload:
     source: str  # one line: what made it
     may_reject: bool  # of a trace, or of conversations that grow: what can never be served counts as rejected
     warnings: tuple[str, ...]
+    think_s: Floats  # [request] from its end to the next request of its client, if that waits
+    clients: int  # that wait for answers; 0: none
 
 
 def build_workload(
@@ -63,7 +66,7 @@ def build_workload(
 
 
 def _draw(config: WorkloadConfig, seed: int, block_size: int, hash_lookahead_tokens: int) -> Workload:
-    schedule = draw_schedule(config, seed)
+    schedule = (draw_waiting if clients_wait(config) else draw_schedule)(config, seed)
     streams, session = schedule.streams, schedule.session
     asked = draw_classes(config, seed, streams)
     group = draw_groups(config.shared_prefix, seed, streams.request)
@@ -88,6 +91,8 @@ def _draw(config: WorkloadConfig, seed: int, block_size: int, hash_lookahead_tok
         source=_source_of(config, seed),
         may_reject=talks,
         warnings=(),
+        think_s=schedule.think_s,
+        clients=schedule.clients,
     )
 
 
@@ -99,7 +104,8 @@ def _source_of(config: WorkloadConfig, seed: int) -> str:
     if prefix.tokens is not None:
         words.append(f"{prefix.groups} system prompts of {prefix.tokens} tokens in {prefix.share:.0%}")
     if config.turns.mean is not None:
-        words.append(f"conversations of {config.turns.mean:g} turns on average")
+        waits = ", each after the answer to the one before" if config.turns.after_answer else ""
+        words.append(f"conversations of {config.turns.mean:g} turns on average{waits}")
     return ", ".join([*words, f"seed {seed}"])
 
 
@@ -144,6 +150,8 @@ def _replay(
         source=source,
         may_reject=True,
         warnings=rows.warnings,
+        think_s=np.zeros(count),
+        clients=0,
     )
 
 

@@ -6,6 +6,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from cluster_sim.engine import metrics, outage
+from cluster_sim.engine.client_state import Client, Sent, Source
 from cluster_sim.engine.kinds import Outcome, Part, RouterPolicy
 from cluster_sim.engine.kv_state import Block, KvCache, Pool
 from cluster_sim.engine.rules import Rules
@@ -55,7 +56,13 @@ def new_world(rules: Rules) -> World:
     num_requests, num_instances = requests.shape[0], rules.batching.shape[0]
     seats = int(rules.batching["max_num_seqs"].max())
     depth = int(rules.batching["queue_depth"].max())
+    clients, untaken = _new_clients(rules)
+    as_asked = {name: requests[name] for name in ("arrival_s", "abort_s", "priority")}
     return World(
+        sent=empty_table(Sent, num_requests, client=-1, **as_asked),
+        clients=clients,
+        soonest=_tree_of(clients.shape[0]),
+        source=empty_table(Source, 1, untaken=untaken),
         progress=empty_table(Progress, num_requests, known_tokens=requests["prompt_tokens"], block_row=-1),
         links=empty_table(Link, num_requests, next=-1, previous=-1, child=-1),
         queues=empty_table(Queue, num_instances, head=-1, tail=-1, inbox_head=-1, inbox_tail=-1),
@@ -81,6 +88,30 @@ def new_world(rules: Rules) -> World:
         ),
         tally=_new_tally(rules, num_instances, seats),
     )
+
+
+def _new_clients(rules: Rules) -> tuple[Table[Client], int]:
+    """Clients before they send anything, and the first request that none of them has.
+
+    Either each has the first turn of its conversation, which it sends at a known time, or none has any.
+    """
+    arrival_s, number = rules.workload.requests["arrival_s"], rules.workload.clients
+    own = np.flatnonzero(np.isfinite(arrival_s)) if number > 0 else np.zeros(0, np.int64)
+    if len(own) == 0:
+        return empty_table(Client, number, next=-1), 0
+    return empty_table(Client, number, due_s=arrival_s[own], next=own), len(arrival_s)
+
+
+def _tree_of(clients: int) -> Ints:
+    """Clients as a tree by due time, in which they are numbered (engine/clients.py)."""
+    soonest = _ints(max(2 * clients, 1))
+    soonest[clients:] = np.arange(len(soonest) - clients)
+    high = clients
+    while high > 1:  # the nodes below `high` whose children are done, a level at a time
+        low = (high + 1) // 2
+        soonest[low:high] = np.minimum(soonest[2 * low : 2 * high : 2], soonest[2 * low + 1 : 2 * high : 2])
+        high = low
+    return soonest
 
 
 def blocks_per_request(rules: Rules) -> int:

@@ -68,7 +68,7 @@ def test_own_dispatches_count_at_once() -> None:
     """They are added to the snapshot, which may be 100 ms old: 5, 3 and 4 fill up to 6 each."""
     world, rules = knowing(in_flight=[5, 3, 4])
     for request in range(6):
-        router.dispatch(world, rules, request)
+        router.dispatch(world, rules, request, request)
     assert world.memory["dispatched"].tolist() == [1, 3, 2]
 
 
@@ -76,7 +76,7 @@ def test_own_dispatches_wait_where_kv_is_scarce() -> None:
     """They count as waiting: on a rank with all of its KV in use each weighs 1 + 6 (1 - 0.5) = 4."""
     world, rules = knowing(ranks=2, requests=16, kv_blocks=[100, 0])
     for request in range(15):
-        router.dispatch(world, rules, request)
+        router.dispatch(world, rules, request, request)
     assert world.memory["dispatched"].tolist() == [3, 12]
 
 
@@ -84,7 +84,7 @@ def test_each_instance_has_a_balancer_of_its_own() -> None:
     """Round robin over two instances: in each, its own turns and its own load."""
     world, rules = knowing(ranks=2, instances=2, in_flight=[0, 2, 1, 0])
     for request in range(6):
-        router.dispatch(world, rules, request)
+        router.dispatch(world, rules, request, request)
     assert world.memory["dispatched"].tolist() == [3, 0, 1, 2]
     assert world.memory["in_flight"].tolist() == [3, 2, 2, 2]
 

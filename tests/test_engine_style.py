@@ -8,14 +8,14 @@ from pathlib import Path
 import pytest
 
 import cluster_sim
-from cluster_sim.engine import kv_state, rules, state
+from cluster_sim.engine import client_state, kv_state, rules, state
 
 PACKAGE = Path(cluster_sim.__file__).parent
 ENGINE = PACKAGE / "engine"
 SOURCES = sorted(ENGINE.glob("*.py"))
 TREES = {path.name: ast.parse(path.read_text(encoding="utf-8")) for path in SOURCES}
 ALLOWED_IMPORTS = {"numpy", "numba", "enum", "typing", "math"}
-CHANGING = {state.__name__, kv_state.__name__}  # the modules of the tables that change
+CHANGING = {state.__name__, kv_state.__name__, client_state.__name__}  # the modules of the tables that change
 NO_RULES = {"invariants.py", "jit.py"}  # checks for tests, in plain numpy; and the compiler
 OWN_ARRAYS = {  # columns of World that are no table; the files that write them
     "running": {"admission.py", "preemption.py", "output.py"},
@@ -23,6 +23,7 @@ OWN_ARRAYS = {  # columns of World that are no table; the files that write them
     "scores": {"router.py"},
     "hits": {"router.py"},
     "sent_to": {"router.py"},
+    "soonest": {"clients.py"},
 }
 NOT_COMPILED = {"gap_edges_s"}  # for those who read the histogram
 ORACLE_WORDS = {"Fate", "Luck", "fates", "luck", "stop_at"}
@@ -82,7 +83,7 @@ def test_only_the_door_and_recordings_make_tables() -> None:
 
 def tables() -> Iterator[tuple[str, set[str], set[str]]]:
     """Every table that changes: (class, its columns, the files that its docstring lets write them)."""
-    for name, kind in {**vars(state), **vars(kv_state)}.items():
+    for name, kind in {**vars(state), **vars(kv_state), **vars(client_state)}.items():
         if not isinstance(kind, type) or kind.__module__ not in CHANGING:
             continue
         writers = re.search(r"Written by ((?:\w+\.py(?:,\s+)?)+)", kind.__doc__ or "")

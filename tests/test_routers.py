@@ -42,7 +42,9 @@ def chosen(rules: Rules, scores: Longs, requests: int, hits: Longs | None = None
     """The instance of each of the first requests, all at these scores."""
     known = np.zeros((1, len(scores)), np.int64) if hits is None else hits[np.newaxis]
     with np.errstate(over="ignore"):
-        return np.array([routers.choose(scores, rules, known, request) for request in range(requests)])
+        return np.array(
+            [routers.choose(scores, rules, known, request, request) for request in range(requests)]
+        )
 
 
 def dispatched(rules: Rules, requests: int) -> Longs:
@@ -50,7 +52,7 @@ def dispatched(rules: Rules, requests: int) -> Longs:
     world = new_world(rules)
     with np.errstate(over="ignore"):
         for request in range(requests):
-            router.dispatch(world, rules, request)
+            router.dispatch(world, rules, request, request)
     counts: Longs = world.memory["dispatched"]
     return counts
 
@@ -137,7 +139,7 @@ def test_the_lowest_score_wins_and_equals_take_turns(scores: list[int], request:
     circle = [(request + step) % count for step in range(count)]
     expected = next(instance for instance in circle if scores[instance] == min(scores))
     rules = rules_for(RouterPolicy.least_requests, count)
-    assert routers.choose(known, rules, known[np.newaxis], request) == expected
+    assert routers.choose(known, rules, known[np.newaxis], request, request) == expected
 
 
 def test_power_of_two_takes_the_less_loaded_of_two_different_ones() -> None:
@@ -154,7 +156,7 @@ def test_least_kv_counts_the_prompts_that_it_has_sent_itself() -> None:
     rules = rules_for(RouterPolicy.least_kv, 2, prompt_tokens=np.where(np.arange(1000) == 0, 80, 8))
     world = new_world(rules)
     for request in range(11):
-        router.dispatch(world, rules, request)
+        router.dispatch(world, rules, request, request)
     assert world.memory["dispatched"].tolist() == [1, 10]
 
 
@@ -221,7 +223,7 @@ def test_replicas_look_at_their_own_dispatches_only() -> None:
         world = new_world(rules)
         world.scores[:] = [0, 10]
         for request in range(40):
-            router.dispatch(world, rules, request)
+            router.dispatch(world, rules, request, request)
         assert world.memory["dispatched"].tolist() == [first_instance, 40 - first_instance]
 
 
@@ -230,7 +232,7 @@ def test_replicas_see_one_another_s_dispatches_at_the_next_look() -> None:
     world = new_world(rules)
     world.scores[:] = [0, 10]
     for request in range(6):
-        router.dispatch(world, rules, request)
+        router.dispatch(world, rules, request, request)
     assert world.scores.tolist() == [[3, 10], [3, 10]]
     router.observe(world, rules)
     assert world.scores.tolist() == [[6, 0], [6, 0]]

@@ -44,6 +44,8 @@ def requests(number: int, workload_class: Any = 0, class_names: tuple[str, ...] 
         source="by hand",
         may_reject=False,
         warnings=(),
+        think_s=np.zeros(number),
+        clients=0,
     )
 
 

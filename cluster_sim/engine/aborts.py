@@ -14,17 +14,17 @@ from cluster_sim.engine.state import World
 @rare
 def abort_due(world: World, rules: Rules, instance: int, now_s: float) -> None:
     """Abort every running or waiting request whose client has given up by `now_s`."""
-    requests, seat = rules.workload.requests, 0
+    sent, seat = world.sent, 0
     while seat < world.lanes[instance].num_running:
         request = world.running[instance, seat]
-        if requests[request].abort_s <= now_s:
+        if sent[request].abort_s <= now_s:
             output.abort(world, rules, instance, request)
             metrics.timed_out(world.log, request)
         else:
             seat += 1
     waiting = world.queues[instance].head
     while waiting >= 0:
-        if requests[waiting].abort_s <= now_s:
+        if sent[waiting].abort_s <= now_s:
             output.abort(world, rules, instance, waiting)
             metrics.timed_out(world.log, waiting)
             waiting = world.queues[instance].head  # the links have changed: start again
@@ -33,11 +33,11 @@ def abort_due(world: World, rules: Rules, instance: int, now_s: float) -> None:
 
 
 @rare
-def first_abort_s(world: World, rules: Rules, instance: int) -> float:
+def first_abort_s(world: World, instance: int) -> float:
     """When the first waiting request is given up; inf: never."""
     earliest_s = math.inf
     request = world.queues[instance].head
     while request >= 0:
-        earliest_s = min(earliest_s, rules.workload.requests[request].abort_s)
+        earliest_s = min(earliest_s, world.sent[request].abort_s)
         request = request_queue.following(world.links, request)
     return earliest_s

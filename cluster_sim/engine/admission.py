@@ -81,7 +81,7 @@ def padded_want(rules: Rules, running: Pass, instance: int, hit: int, known: int
 def start(world: World, rules: Rules, instance: int, request: int, hit: int) -> None:
     """Move an admitted request from the waiting queue to the end of the running list."""
     policy = rules.batching[instance].scheduling_policy
-    request_queue.remove(world.links, world.queues[instance], rules.workload.requests, policy, request)
+    request_queue.remove(world.links, world.queues[instance], world.sent, policy, request)
     lane, row = world.lanes[instance], world.progress[request]
     world.running[instance, lane.num_running] = request
     lane.num_running += 1

@@ -42,9 +42,9 @@ def next_action_s(world: World, rules: Rules, first: int, ranks: int) -> float:
             return lane.clock_s
         inbox_head = world.queues[rank].inbox_head
         if inbox_head >= 0:
-            wake_s = min(wake_s, rules.workload.requests[inbox_head].arrival_s)
+            wake_s = min(wake_s, world.sent[inbox_head].arrival_s)
         if rules.workload.any_abort:
-            wake_s = min(wake_s, first_abort_s(world, rules, rank))
+            wake_s = min(wake_s, first_abort_s(world, rank))
     return max(lane.clock_s, wake_s)
 
 
@@ -71,8 +71,8 @@ def is_starved(world: World, rules: Rules, instance: int) -> bool:
 @rule
 def receive(world: World, rules: Rules, instance: int, now_s: float) -> None:
     """Take what has arrived into the waiting queue, and drop whom the client has given up."""
-    queue, requests = world.queues[instance], rules.workload.requests
-    while queue.inbox_head >= 0 and requests[queue.inbox_head].arrival_s <= now_s:
+    queue = world.queues[instance]
+    while queue.inbox_head >= 0 and world.sent[queue.inbox_head].arrival_s <= now_s:
         request = request_queue.take_from_inbox(world.links, queue)
         accept(world, rules, instance, request)
         metrics.queued(world.log, request, now_s)
@@ -85,7 +85,7 @@ def accept(world: World, rules: Rules, instance: int, request: int) -> None:
     """A new request joins the waiting queue (vLLM: Scheduler.add_request)."""
     world.progress[request].status = WAITING
     policy = rules.batching[instance].scheduling_policy
-    request_queue.add(world.links, world.queues[instance], rules.workload.requests, policy, request)
+    request_queue.add(world.links, world.queues[instance], world.sent, policy, request)
 
 
 @rule

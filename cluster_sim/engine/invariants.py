@@ -128,7 +128,7 @@ def idle_instances_have_no_work(world: World, rules: Rules, until_s: float) -> l
         if np.any(world.steps["num_tokens"][np.ix_(together, slots)] > 0) or lane.clock_s >= until_s:
             continue
         queue = world.queues[instance]
-        has_arrived = queue.inbox_head >= 0 and rules.workload.requests[queue.inbox_head].arrival_s < until_s
+        has_arrived = queue.inbox_head >= 0 and world.sent[queue.inbox_head].arrival_s < until_s
         if lane.num_running > 0 or queue.length > 0 or has_arrived:
             found.append(f"instance {instance} idles at {until_s} s with requests to serve")
     return found

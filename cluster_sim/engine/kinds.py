@@ -99,6 +99,7 @@ class Purpose(IntEnum):
     prefix_group = 23
     turns = 24
     turn_gap = 25
+    think_time = 26
 
 
 class Command(IntEnum):

@@ -116,10 +116,10 @@ def start_again(lane: Lane, num_left: int, now_s: float) -> None:
 @rare
 def is_given_up(world: World, rules: Rules, request: int, now_s: float) -> bool:
     """End the attempt of a request; True: its client had given up, with what was delivered until then."""
-    row, asked = world.progress[request], rules.workload.requests[request]
+    row = world.progress[request]
     known_tokens = row.known_tokens
-    begin_again(row, asked.prompt_tokens)
-    if asked.abort_s > now_s:
+    begin_again(row, rules.workload.requests[request].prompt_tokens)
+    if world.sent[request].abort_s > now_s:
         metrics.attempt_failed(world.log, request)
         return False
     row.known_tokens = known_tokens
@@ -189,7 +189,7 @@ def send_held(world: World, rules: Rules, now_s: float) -> None:
         world.lanes[lane].clock_s = max(world.lanes[lane].clock_s, now_s)
     for request in held(world):
         world.progress[request].status = UNSEEN
-        if rules.workload.requests[request].abort_s > now_s:
-            router.dispatch(world, rules, request)
+        if world.sent[request].abort_s > now_s:
+            router.dispatch(world, rules, request, request)
         else:
             give_up(world, request)

@@ -6,7 +6,7 @@ accepted drafts count as accepted. A request that was preempted with output in f
 finished meanwhile does not.
 """
 
-from cluster_sim.engine import acceptance, kv_cache_manager, metrics, request_queue
+from cluster_sim.engine import acceptance, clients, kv_cache_manager, metrics, request_queue
 from cluster_sim.engine.block_pool import Cache, cache_of
 from cluster_sim.engine.jit import rare, rule
 from cluster_sim.engine.kinds import RequestStatus
@@ -63,6 +63,8 @@ def update_from_output(world: World, rules: Rules, instance: int, slot: int, now
             running_ended = running_ended or status == RUNNING
             end(world, rules, cache, instance, request, status)
             metrics.completed(world.log, request)
+            if rules.workload.clients > 0:
+                clients.answered(world, rules, request, now_s)
     if running_ended:
         drop_ended(world, instance)
     if rules.batching[instance].queue_depth == 1 and drafting.num_speculative_tokens > 0:
@@ -114,8 +116,8 @@ def end(world: World, rules: Rules, cache: Cache, instance: int, request: int, w
     """A finished or aborted request gives its blocks back and leaves the queue, if it waits in one."""
     batching, lane = rules.batching[instance], world.lanes[instance]
     if was != RUNNING:
-        requests, policy = rules.workload.requests, batching.scheduling_policy
-        request_queue.remove(world.links, world.queues[instance], requests, policy, request)
+        policy = batching.scheduling_policy
+        request_queue.remove(world.links, world.queues[instance], world.sent, policy, request)
     kv_cache_manager.free(cache, world.progress[request], batching)
     lane.finished += 1
     lane.finished_unreported = True

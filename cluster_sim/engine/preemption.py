@@ -40,7 +40,7 @@ def make_room(
     request = world.running[instance, seat]
     returned_tokens, returned_inputs = 0, 0
     while True:
-        victim_seat = largest(world, rules, instance) if is_priority else lane.num_running - 1
+        victim_seat = largest(world, instance) if is_priority else lane.num_running - 1
         victim = world.running[instance, victim_seat]
         remove_seat(world, instance, victim_seat)
         if victim_seat < seat:
@@ -58,12 +58,12 @@ def make_room(
 
 
 @rare
-def largest(world: World, rules: Rules, instance: int) -> int:
+def largest(world: World, instance: int) -> int:
     """Seat of the running request with the largest (priority, arrival); the first of equals."""
-    running, requests = world.running[instance], rules.workload.requests
+    running, sent = world.running[instance], world.sent
     best = 0
     for seat in range(1, world.lanes[instance].num_running):
-        one, other = requests[running[seat]], requests[running[best]]
+        one, other = sent[running[seat]], sent[running[best]]
         if one.priority > other.priority or (
             one.priority == other.priority and one.arrival_s > other.arrival_s
         ):
@@ -111,6 +111,6 @@ def preempt(world: World, rules: Rules, cache: Cache, instance: int, slot: int, 
     row.stale_tokens = row.in_flight_tokens
     metrics.preempted(world.log, request)
     policy = batching.scheduling_policy
-    request_queue.prepend(world.links, world.queues[instance], rules.workload.requests, policy, request)
+    request_queue.prepend(world.links, world.queues[instance], world.sent, policy, request)
     world.preempted[instance, slot, step.num_preempted] = request
     step.num_preempted += 1

@@ -6,9 +6,9 @@ Sedgewick, Sleator, Tarjan 1986): `child` is the first child, `next` the next si
 sibling or, for a first child, the parent; the head is the smallest request.
 """
 
+from cluster_sim.engine.client_state import Sent
 from cluster_sim.engine.jit import rare, rule
 from cluster_sim.engine.kinds import SchedulingPolicy
-from cluster_sim.engine.rules import Request
 from cluster_sim.engine.state import Link, Queue
 from cluster_sim.engine.tables import Table
 
@@ -16,9 +16,9 @@ PRIORITY = int(SchedulingPolicy.priority)
 
 
 @rule
-def comes_before(requests: Table[Request], request: int, other: int) -> bool:
+def comes_before(sent: Table[Sent], request: int, other: int) -> bool:
     """The order of vLLM's priority policy: priority, then arrival, then order of submission."""
-    one, two = requests[request], requests[other]
+    one, two = sent[request], sent[other]
     if one.priority != two.priority:
         return one.priority < two.priority
     if one.arrival_s != two.arrival_s:
@@ -27,11 +27,11 @@ def comes_before(requests: Table[Request], request: int, other: int) -> bool:
 
 
 @rule
-def add(links: Table[Link], queue: Queue, requests: Table[Request], policy: int, request: int) -> None:
+def add(links: Table[Link], queue: Queue, sent: Table[Sent], policy: int, request: int) -> None:
     """A new request joins: at the end (fcfs) or at its place (priority)."""
     queue.length += 1
     if policy == PRIORITY:
-        _push(links, queue, requests, request)
+        _push(links, queue, sent, request)
         return
     links[request].next = -1
     links[request].previous = queue.tail
@@ -43,11 +43,11 @@ def add(links: Table[Link], queue: Queue, requests: Table[Request], policy: int,
 
 
 @rare
-def prepend(links: Table[Link], queue: Queue, requests: Table[Request], policy: int, request: int) -> None:
+def prepend(links: Table[Link], queue: Queue, sent: Table[Sent], policy: int, request: int) -> None:
     """A preempted request comes back: to the front (fcfs) or to its place (priority)."""
     queue.length += 1
     if policy == PRIORITY:
-        _push(links, queue, requests, request)
+        _push(links, queue, sent, request)
         return
     links[request].next = queue.head
     links[request].previous = -1
@@ -59,11 +59,11 @@ def prepend(links: Table[Link], queue: Queue, requests: Table[Request], policy: 
 
 
 @rule
-def remove(links: Table[Link], queue: Queue, requests: Table[Request], policy: int, request: int) -> None:
+def remove(links: Table[Link], queue: Queue, sent: Table[Sent], policy: int, request: int) -> None:
     """Take `request` out of the waiting queue, wherever it stands."""
     queue.length -= 1
     if policy == PRIORITY:
-        _cut(links, queue, requests, request)
+        _cut(links, queue, sent, request)
         return
     before, behind = links[request].previous, links[request].next
     if before < 0:
@@ -124,17 +124,17 @@ def clear(links: Table[Link], queue: Queue, requests: list[int]) -> None:
 
 
 @rare
-def _push(links: Table[Link], queue: Queue, requests: Table[Request], request: int) -> None:
+def _push(links: Table[Link], queue: Queue, sent: Table[Sent], request: int) -> None:
     links[request].child = -1
     links[request].next = -1
     links[request].previous = -1
-    queue.head = request if queue.head < 0 else _meld(links, requests, queue.head, request)
+    queue.head = request if queue.head < 0 else _meld(links, sent, queue.head, request)
 
 
 @rare
-def _meld(links: Table[Link], requests: Table[Request], one: int, two: int) -> int:
+def _meld(links: Table[Link], sent: Table[Sent], one: int, two: int) -> int:
     """Join two heaps: the larger root becomes the first child of the smaller, which is returned."""
-    smaller, larger = (two, one) if comes_before(requests, two, one) else (one, two)
+    smaller, larger = (two, one) if comes_before(sent, two, one) else (one, two)
     elder = links[smaller].child
     links[larger].next = elder
     if elder >= 0:
@@ -147,7 +147,7 @@ def _meld(links: Table[Link], requests: Table[Request], one: int, two: int) -> i
 
 
 @rare
-def _merge_children(links: Table[Link], requests: Table[Request], request: int) -> int:
+def _merge_children(links: Table[Link], sent: Table[Sent], request: int) -> int:
     """The heap of all children of `request`: melded in pairs from the left, then from the right; -1: none."""
     pairs = -1  # linked through `next`, last pair first
     child = links[request].child
@@ -156,7 +156,7 @@ def _merge_children(links: Table[Link], requests: Table[Request], request: int) 
         if following_child >= 0:
             sibling = following_child
             following_child = links[sibling].next
-            pair = _meld(links, requests, child, sibling)
+            pair = _meld(links, sent, child, sibling)
         links[pair].next = pairs
         pairs, child = pair, following_child
     heap = -1
@@ -167,14 +167,14 @@ def _merge_children(links: Table[Link], requests: Table[Request], request: int) 
             links[pairs].previous = -1
             heap = pairs
         else:
-            heap = _meld(links, requests, heap, pairs)
+            heap = _meld(links, sent, heap, pairs)
         pairs = rest
     return heap
 
 
 @rare
-def _cut(links: Table[Link], queue: Queue, requests: Table[Request], request: int) -> None:
-    children = _merge_children(links, requests, request)
+def _cut(links: Table[Link], queue: Queue, sent: Table[Sent], request: int) -> None:
+    children = _merge_children(links, sent, request)
     if queue.head == request:
         queue.head = children
         return
@@ -186,4 +186,4 @@ def _cut(links: Table[Link], queue: Queue, requests: Table[Request], request: in
     if behind >= 0:
         links[behind].previous = before
     if children >= 0:
-        queue.head = _meld(links, requests, queue.head, children)
+        queue.head = _meld(links, sent, queue.head, children)

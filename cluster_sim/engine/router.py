@@ -103,8 +103,8 @@ def score_of(row: RouterMemory, rules: Rules, rank: int) -> int:
 
 
 @rule
-def dispatch(world: World, rules: Rules, request: int) -> None:
-    """Send `request` to the instance that the policy chooses; hold it if that is down, drop it if refused."""
+def dispatch(world: World, rules: Rules, request: int, place: int) -> None:
+    """Send `request`, the `place`-th, where the policy says; hold it if that is down, drop it if refused."""
     routing, rank = rules.routing, world.sent_to[request]
     if is_elsewhere(routing):
         if rank >= 0:
@@ -114,8 +114,8 @@ def dispatch(world: World, rules: Rules, request: int) -> None:
         return
     if routing.policy == PREFIX_AWARE and routing.part == WHOLE:
         look_for_prefix(world, rules, request)
-    scores = world.scores[request % routing.replicas]
-    instance = routers.choose(scores, rules, world.hits, request)
+    scores = world.scores[place % routing.replicas]
+    instance = routers.choose(scores, rules, world.hits, request, place)
     if scores[instance] >= routers.DOWN:
         world.progress[request].status = HELD
         return

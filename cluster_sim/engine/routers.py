@@ -28,12 +28,12 @@ DOWN = 1 << 60
 
 
 @rule
-def choose(scores: Longs, rules: Rules, hits: Longs, request: int) -> int:
-    """The instance for `request`; `hits` as World.hits (prefix_aware)."""
+def choose(scores: Longs, rules: Rules, hits: Longs, request: int, place: int) -> int:
+    """The instance for `request`, sent after `place` others; `hits` as World.hits (prefix_aware)."""
     routing = rules.routing
     policy, instances = routing.policy, scores.shape[0]
     if policy == ROUND_ROBIN:
-        found = next_up(scores, request % instances)
+        found = next_up(scores, place % instances)
     elif policy == RANDOM:
         found = next_up(scores, uniform_instance(routing, request, 0, instances))
     elif policy == POWER_OF_TWO:
@@ -41,21 +41,21 @@ def choose(scores: Longs, rules: Rules, hits: Longs, request: int) -> int:
     elif policy == SESSION_HASH:
         found = next_up(scores, jump_hash(routing, rules.workload.requests[request].session, instances))
     elif policy == PREFIX_AWARE:
-        found = prefix_aware(scores, rules, hits[request % hits.shape[0]], request)
+        found = prefix_aware(scores, rules, hits[request % hits.shape[0]], request, place)
     elif policy == CLASS_AWARE:
-        found = class_aware(scores, rules, request)
+        found = class_aware(scores, rules, request, place)
     else:
-        found = lowest(scores, scan_start(routing, request, instances))
+        found = lowest(scores, scan_start(routing, place, instances))
     return found
 
 
 @rule
-def scan_start(routing: Routing, request: int, instances: int) -> int:
+def scan_start(routing: Routing, place: int, instances: int) -> int:
     """Where a replica's scan starts: one instance further for each of its requests, spread over replicas.
 
     Source: vLLM 0.33, DPLBAsyncMPClient.eng_start_index in v1/engine/core_client.py.
     """
-    turn, replica = request // routing.replicas, request % routing.replicas
+    turn, replica = place // routing.replicas, place % routing.replicas
     return (turn + replica * instances // routing.replicas) % instances
 
 
@@ -115,11 +115,11 @@ def jump_hash(routing: Routing, session: int, instances: int) -> int:
 
 
 @rare
-def prefix_aware(scores: Longs, rules: Rules, hits: Longs, request: int) -> int:
+def prefix_aware(scores: Longs, rules: Rules, hits: Longs, request: int, place: int) -> int:
     """Fewest tokens: those of the prompt to compute, weighed, and KV in use (NVIDIA Dynamo's KV router)."""
     instances, weight = scores.shape[0], rules.routing.overlap_weight
     first, prompt = (
-        scan_start(rules.routing, request, instances),
+        scan_start(rules.routing, place, instances),
         rules.workload.requests[request].prompt_tokens,
     )
     best, least = first, weight * (prompt - hits[first]) + scores[first]
@@ -135,19 +135,19 @@ def prefix_aware(scores: Longs, rules: Rules, hits: Longs, request: int) -> int:
 
 
 @rare
-def class_aware(scores: Longs, rules: Rules, request: int) -> int:
+def class_aware(scores: Longs, rules: Rules, request: int, place: int) -> int:
     """Fewest requests in flight among the instances that serve the request's class."""
     routing = rules.routing
     workload_class = rules.workload.requests[request].workload_class
     start, end = routing.class_start[workload_class], routing.class_start[workload_class + 1]
     members = routing.class_instances[start:end]
-    first, least = scan_start(routing, request, members.shape[0]), DOWN
-    for place in range(members.shape[0]):
-        least = min(least, scores[members[place]])
-    for place in range(first, members.shape[0]):
-        if scores[members[place]] == least:
-            return members[place]
-    for place in range(first):
-        if scores[members[place]] == least:
-            return members[place]
+    first, least = scan_start(routing, place, members.shape[0]), DOWN
+    for member in range(members.shape[0]):
+        least = min(least, scores[members[member]])
+    for member in range(first, members.shape[0]):
+        if scores[members[member]] == least:
+            return members[member]
+    for member in range(first):
+        if scores[members[member]] == least:
+            return members[member]
     return members[first]

@@ -1,5 +1,6 @@
 """What does not change during a run: requests, luck, settings and step times. Never written."""
 
+import math
 from typing import NamedTuple
 
 import numpy as np
@@ -10,8 +11,9 @@ from cluster_sim.engine.tables import Flag, Float, Floats, Int32, Int64, Ints, L
 class Request:
     """What a client asks for."""
 
-    arrival_s: Float  # non-decreasing
-    abort_s: Float  # when the client's time is over and it gives up; inf: never
+    arrival_s: Float  # non-decreasing; inf: its client sends it when it has an answer (clients.py)
+    abort_s: Float  # when the client's time is over and it gives up; inf: never, or not known yet
+    think_s: Float  # from its end to the next request of its client
     content_start: Int64  # into Workload.content_ids
     content_blocks: Int32  # its first so many full blocks have a content id
     prompt_tokens: Int32
@@ -28,6 +30,9 @@ class Workload(NamedTuple):
     requests: Table[Request]  # [request]
     content_ids: Longs  # equal ids = equal content up to and including that block
     any_abort: bool  # False: abort_s need not be looked at
+    clients: int = 0  # that wait for their answers; 0: arrivals are known
+    timeout_s: float = math.inf  # after which such a client gives up
+    close_s: float = math.inf  # from then on such clients send nothing more
 
 
 class Fate:

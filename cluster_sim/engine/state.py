@@ -2,6 +2,7 @@
 
 from typing import NamedTuple
 
+from cluster_sim.engine.client_state import Client, Sent, Source
 from cluster_sim.engine.kv_state import KvCache
 from cluster_sim.engine.tables import Cube, Flag, Float, Grid, Int8, Int32, Int64, Ints, Longs, Table
 
@@ -158,6 +159,10 @@ class Tally(NamedTuple):
 class World(NamedTuple):
     """All that changes during a run."""
 
+    sent: Table[Sent]  # [request]
+    clients: Table[Client]  # [client]
+    soonest: Ints  # [node] clients as a tree by due_s (clients.py)
+    source: Table[Source]  # one row
     progress: Table[Progress]  # [request]
     links: Table[Link]  # [request]
     queues: Table[Queue]  # [instance]

@@ -49,13 +49,14 @@ def chosen_kind(config: ExecutorConfig, pieces: int) -> ExecutorKind:
 def drive_of(config: ExecutorConfig) -> Drive:
     """How one simulation is run: here, or its instances on Ray if asked for or, with `auto`, if that pays.
 
-    One with faults is run here: they change several instances and the router at one moment.
+    One with faults is run here: they change several instances and the router at one moment. So is one whose
+    clients wait: an answer of one instance is an arrival at another, at once.
     """
 
     def drive(rules: Rules, report: Progress | None, plan: Plan = NO_FAULTS) -> Driven:
         is_auto, workers = config.kind is ExecutorKind.auto, config.workers or cores_here()
         is_spread = chosen_kind(config, 1) is ExecutorKind.ray or (is_auto and pays_on_ray(rules, workers))
-        if plan.faults or not is_spread:
+        if plan.faults or rules.workload.clients or not is_spread:
             return drive_here(rules, report, plan)
         from cluster_sim.executors.ray_instances import open_instances  # noqa: PLC0415  as below
 

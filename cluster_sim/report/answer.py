@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from cluster_sim.comparison import RATE_AXIS
+from cluster_sim.comparison import RATE_AXIS, UNITS
 from cluster_sim.report import study
 from cluster_sim.report.capacity import axis_words, bounds_words, capacity_words
 from cluster_sim.report.crossover import crossover_sentences
@@ -48,7 +48,7 @@ def interval(value: Mapping[str, Any], name: str = "ratio") -> str:
 def place_words(axes: Mapping[str, object]) -> str:
     """A point of the axes."""
     return " and ".join(
-        f"{value:g} requests/s" if axis == RATE_AXIS and isinstance(value, int | float) else f"{axis}={value}"
+        f"{value:g} {UNITS[axis]}" if axis in UNITS and isinstance(value, int | float) else f"{axis}={value}"
         for axis, value in axes.items()
     )
 

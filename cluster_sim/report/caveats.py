@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator, Sequence
 
+from cluster_sim.report.closed_loop import below_the_flip, run_below_the_flip
 from cluster_sim.report.recommended import as_fast, is_saturated, is_unjudged, recommended
 from cluster_sim.report.stored import Kind, Stored, Tree
 
@@ -37,6 +38,15 @@ def saturation(stored: Stored) -> str | None:
     return (
         f"{where} saturated: throughput is the capacity there, and latencies grow with the length of the run."
     )
+
+
+def closed_loop_below_the_crossover(stored: Stored) -> str | None:
+    """Batches that a load would reach are larger than any that its clients made."""
+    if stored.kind is Kind.run:
+        found = [f"{words[:1].upper()}{words[1:]}." for words in run_below_the_flip(stored.summary)]
+    else:
+        found = list(below_the_flip(stored.summary))
+    return found[0] if found else None
 
 
 def drafter_without_cost(stored: Stored) -> str | None:
@@ -147,6 +157,7 @@ ASKED: Sequence[Callable[[Stored], str | None]] = (
     unfinished,
     one_seed,
     saturation,
+    closed_loop_below_the_crossover,
     winner_inside_the_noise,
     drafter_without_cost,
     few_requests,

@@ -9,7 +9,8 @@ from rich.table import Table
 from rich.text import Text
 
 from cluster_sim.compared import COMPARED
-from cluster_sim.comparison import RATE_AXIS
+from cluster_sim.comparison import UNITS
+from cluster_sim.report.closed_loop import below_the_flip
 from cluster_sim.report.optimum import FLIPS_TITLE, flip_sentences
 from cluster_sim.report.words import figures, seconds
 from cluster_sim.saturation import MOST_SEEDS
@@ -45,6 +46,7 @@ def sweep_view(
         Text(sentence, style="bold") for sentence in crossover_sentences(comparison, baseline, compare)
     ]
     flips = [Text(sentence) for sentence in flip_sentences(comparison.get("flips", {}), baseline)]
+    flips += [Text(sentence, style="yellow") for sentence in below_the_flip(comparison)]
     if flips:
         flips.insert(0, Text(FLIPS_TITLE, style="bold"))
     return Group(*tables, Text(LEGEND, style="dim"), Text(""), *sentences, *flips)
@@ -60,7 +62,7 @@ def crossover_sentences(
     if _is_unjudged(comparison, compare):
         yield "From one seed nothing is judged: there is no interval. Give sweep.seeds two values or more."
         return
-    unit = "requests/s" if axis == RATE_AXIS else axis
+    unit = UNITS.get(axis, axis)
     means, ratios = _by_point(comparison["arms"]), _by_point(comparison["vs_baseline"])
     for arm, groups in comparison["crossover"]["arms"].items():
         for group in groups:
@@ -143,7 +145,7 @@ def _filled(
     axes = next((list(entry["axes"]) for entries in means.values() for entry in entries.values()), [])
     table = Table(box=box.SIMPLE_HEAD)
     for axis in axes:
-        table.add_column("requests/s" if axis == RATE_AXIS else axis, justify="right", no_wrap=True)
+        table.add_column(UNITS.get(axis, axis), justify="right", no_wrap=True)
     table.add_column(baseline, justify="right", no_wrap=True)
     for arm in arms:
         table.add_column(arm, justify="right", no_wrap=True)

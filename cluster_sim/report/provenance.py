@@ -66,6 +66,8 @@ def _traffic(workload: Tree) -> Iterator[tuple[str, str]]:
     yield "Arrivals", f"the trace {trace}" if trace else str(workload.get("arrivals", "poisson"))
     if workload.get("request_rate") is not None:
         yield "Request rate", f"{workload['request_rate']:g} requests/s, where it is not varied"
+    if workload.get("max_concurrency") is not None:
+        yield "Clients", f"{workload['max_concurrency']:,}, where it is not varied"
     for key, name in (("prompt_tokens", "Prompt tokens"), ("output_tokens", "Output tokens")):
         if workload[key] is not None:
             yield name, _lengths(workload[key])

@@ -8,10 +8,13 @@ from rich.console import Console, Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from cluster_sim.client_report import is_of_closed_loop
+from cluster_sim.client_report import words_of as client_words
 from cluster_sim.config import LimitsConfig, SloConfig
 from cluster_sim.fault_report import words_of as fault_words
 from cluster_sim.instances import kinds_of
 from cluster_sim.report.classes import classes_table
+from cluster_sim.report.closed_loop import run_below_the_flip
 from cluster_sim.report.intervals import measured_lines, steady_words, wilson_words
 from cluster_sim.report.kinds import cluster_words, kinds_table
 from cluster_sim.report.optimum import tables_words
@@ -121,6 +124,8 @@ def _fact_lines(
     for words, part in _of_one_instance(summary):
         if part.get("optimum"):
             yield f"tables{words}", tables_words(part["optimum"])
+    for words in client_words(summary):
+        yield "clients", words
     shares = summary["time_share"]
     yield (
         "time",
@@ -217,6 +222,10 @@ def _warnings(summary: Mapping[str, Any]) -> Iterator[str]:
             f"than left, {percent(growth['share_of_arrivals'])} of those that came. The throughput is the "
             "capacity, and latencies grow with the length of the run"
         )
-    if summary["saturated"] is None:
+    if summary["saturated"] is None and not is_of_closed_loop(summary):
         yield "too few arrivals to tell whether the cluster keeps up with them"
+    unsent = summary["clients"]["unsent_turns"] if "clients" in summary else 0
+    if unsent:
+        yield f"{unsent:,} turns were never sent: a conversation ends with a turn that gets no answer"
+    yield from run_below_the_flip(summary)
     yield from summary["warnings"]
