@@ -25,7 +25,16 @@ class Served:
 def serve(overrides: Sequence[str]) -> Served:
     """Simulate what `vllm bench serve` would do: arrivals that end on time."""
     gamma = ("workload.arrivals=gamma", "workload.burstiness=1.0", "workload.ends_on_time=true")
-    run = simulate(compose([*gamma, *overrides]))
+    return _served([*gamma, *overrides])
+
+
+def serve_clients(number: int, overrides: Sequence[str]) -> Served:
+    """The same with --max-concurrency and no rate."""
+    return _served(["workload=closed_loop", f"workload.max_concurrency={number}", *overrides])
+
+
+def _served(overrides: Sequence[str]) -> Served:
+    run = simulate(compose(list(overrides)))
     return Served(run, summarise(run))
 
 
@@ -38,9 +47,9 @@ def bench_json(served: Served) -> dict[str, Any]:
         "backend": "vllm",
         "model_id": "meta-llama/Llama-3.1-8B-Instruct",
         "num_prompts": requests,
-        "request_rate": run.config.workload.request_rate,
+        "request_rate": run.config.workload.request_rate or "inf",
         "burstiness": 1.0,
-        "max_concurrency": None,
+        "max_concurrency": run.config.workload.max_concurrency,
         "duration": summary["simulated_s"],
         "completed": summary["requests"]["completed"],
         "failed": 0,

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 import yaml
-from example_bench import Served, bench_json, serve, write_bench
+from example_bench import Served, bench_json, serve, serve_clients, write_bench
 from exporting import exported, simulated
 
 from cluster_sim import cli
@@ -104,6 +104,7 @@ def test_acceptance_and_scale_of_a_simulated_server_lie_in_their_intervals(done:
     assert all(one["before_percent"] < -15 for one in found["timing"]["residuals"])
 
 
+@pytest.mark.slow
 def test_the_host_is_told_from_the_gpu_where_it_is_not_hidden(
     server: tuple[str, ...], tmp_path: Path
 ) -> None:
@@ -124,6 +125,15 @@ def test_the_host_is_told_from_the_gpu_where_it_is_not_hidden(
     assert holds(values["host_overhead_s"], TRUE_HOST * 0.001207)
     assert values["host_overhead_s"]["low"] > 0.001
     assert found["notes"] == ["runs that counted no drafts are simulated without a drafter: 2"]
+
+
+def test_runs_of_clients_that_wait_are_simulated_as_such(server: tuple[str, ...], tmp_path: Path) -> None:
+    """--max-concurrency 1, 8 and 24 without a rate, as most measure."""
+    served = [serve_clients(number, [*server, PROFILE, f"seed={number}"]) for number in (1, 8, 24)]
+    file = write_bench(tmp_path / "runs.json", [bench_json(each) for each in served])
+    found = calibrated([file], tmp_path / "out")
+    assert found["timing"]["values"]["gpu"]["value"] == pytest.approx(TRUE_GPU, rel=0.02)
+    assert holds(found["timing"]["values"]["gpu"], TRUE_GPU)
 
 
 def test_exports_of_this_tool_are_read_back(server: tuple[str, ...], tmp_path: Path) -> None:

@@ -139,13 +139,14 @@ def test_without_counts_there_is_no_profile(
     )
 
 
-def test_clients_that_wait_for_each_other_are_refused(
+def test_a_rate_and_a_limit_that_was_reached_are_refused(
     served: list[Served], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     file = write_bench(
         tmp_path / "runs.json", [bench_json(each) | {"max_concurrency": 32} for each in served]
     )
     assert refused([file], capsys) == (
-        "requests of a run must be sent at its rate, not when others end, but got max_concurrency 32 "
-        f"({file}, line 1). Measure without --max-concurrency, or write --fit none for the acceptance alone."
+        "requests of a run are sent at its rate, or when others end (rate inf), and not as both allow, but "
+        f"got max_concurrency 32 at a rate ({file}, line 1). Measure without --max-concurrency or without "
+        "--request-rate, or write --fit none."
     )

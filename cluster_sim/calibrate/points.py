@@ -3,7 +3,8 @@
 The run says its rate, burstiness, number of requests and the means of its lengths; vLLM ends the arrivals at
 num_prompts / request_rate exactly (../shared/vllm-scheduler.md section 13). Lengths that the user does not
 give are fixed at those means. A run that was kept with --save-detailed says when each request was sent and
-how long it was: those requests are simulated, as a trace.
+how long it was: those requests are simulated, as a trace. With a rate of inf, --max-concurrency clients wait
+for their answers (closed_loop), as vLLM's do.
 """
 
 import json
@@ -26,7 +27,10 @@ from cluster_sim.summary import summarise
 
 ALL_AT_ONCE = 1e6  # requests/s, for a rate of inf
 METRICS = {"tpot": "tpot_s", "itl": "itl_s", "ttft": "ttft_s"}  # name -> key of summary.json
-OF_THE_RUN = ("requests", "duration_s", "request_rate", "arrivals", "burstiness", "ends_on_time", "trace")
+OF_THE_RUN = (
+    *("requests", "duration_s", "request_rate", "arrivals", "burstiness", "ends_on_time", "trace"),
+    "max_concurrency",
+)
 LENGTHS = {"prompt_tokens": "mean_input_tokens", "output_tokens": "mean_output_tokens"}
 LENGTH_TOLERANCE = 0.05  # relative, of a mean length
 
@@ -66,18 +70,19 @@ def point_of(
     Raises:
         UserError: the run had drafts that the configuration has not, or clients that waited for others.
     """
-    if is_limited(run):
-        rule = "requests of a run must be sent at its rate, not when others end"
-        remedy = "Measure without --max-concurrency, or write --fit none for the acceptance alone."
-        run.entry.refuse(rule, f"max_concurrency {run.max_concurrency}", remedy)
+    is_closed = is_limited(run)
+    if is_closed and math.isfinite(run.request_rate):
+        rule = "requests of a run are sent at its rate, or when others end (rate inf), and not as both allow"
+        remedy = "Measure without --max-concurrency or without --request-rate, or write --fit none."
+        run.entry.refuse(rule, f"max_concurrency {run.max_concurrency} at a rate", remedy)
     free = {key: mean for key, mean in LENGTHS.items() if f"workload.{key}" not in given}
     changes: dict[str, object] = {"workload.requests": run.num_prompts}
-    if run.requests and free == LENGTHS:
+    if run.requests and free == LENGTHS and not is_closed:
         trace.write_text("".join(json.dumps(vars(one)) + "\n" for one in run.requests), "utf-8")
         changes |= {"workload.trace": str(trace), "workload.request_rate": None}
         changes |= {f"workload.{key}": None for key in LENGTHS}
     else:
-        changes |= _arrivals(run)
+        changes |= _clients(run) if is_closed else _arrivals(run)
         changes |= {f"workload.{key}": max(1, round(getattr(run, mean))) for key, mean in free.items()}
     if run.draft_length == 0:
         return Point(run, composer.variant(changes | {"speculation": "none"}))
@@ -114,6 +119,16 @@ def simulated(point: Point, bundle: str, seed: int) -> dict[str, float]:
     if None in found.values():
         point.run.entry.refuse("requests must have two output tokens or more, to have a TPOT", "one")
     return found
+
+
+def _clients(run: Timed) -> dict[str, object]:
+    """As many clients as --max-concurrency says, each of which sends its next request at its answer."""
+    return {
+        "workload.arrivals": "closed_loop",
+        "workload.max_concurrency": run.max_concurrency,
+        "workload.think_time_s": 0.0,
+        "workload.request_rate": None,
+    }
 
 
 def _arrivals(run: Timed) -> dict[str, object]:
