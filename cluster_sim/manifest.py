@@ -35,7 +35,7 @@ def manifest(
     tree = plain(config)
     return {
         "schema_version": SCHEMA_VERSION,
-        "identity": _identity(tree, seeds, all_digests),
+        "identity": identity_of(tree, seeds, all_digests),
         "config": tree,
         "seeds": list(seeds),
         "digests": all_digests,
@@ -48,7 +48,7 @@ def manifest(
 def is_as_written(about: Mapping[str, Any]) -> bool:
     """Whether a manifest, read back, is what this version wrote: its identity is that of the rest."""
     try:
-        identity = _identity(about["config"], about["seeds"], about["digests"])
+        identity = identity_of(about["config"], about["seeds"], about["digests"])
     except (KeyError, TypeError, ValueError, AttributeError):
         return False
     return bool(about.get("identity") == identity)
@@ -67,7 +67,8 @@ def plain(value: Any) -> Any:
     return value
 
 
-def _identity(tree: Mapping[str, Any], seeds: Sequence[int], digests: Mapping[str, str]) -> str:
+def identity_of(tree: Mapping[str, Any], seeds: Sequence[int], digests: Mapping[str, str]) -> str:
+    """What names the run of these settings, seeds and inputs: the same for the same run."""
     settings = {key: value for key, value in tree.items() if key not in _NO_RESULT_DEPENDS_ON}
     if tree.get("sweep"):
         settings["sweep"] = {key: value for key, value in tree["sweep"].items() if key != "compare"}

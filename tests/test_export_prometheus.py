@@ -245,6 +245,7 @@ def test_counts_of_engines_are_of_their_own_rows() -> None:
     totals["gap_sum_s"] = 0.0, 0.98
     idle, busy = server_counts(example_run(tally=tally._replace(totals=totals)))
     assert (idle["engine"], idle["itl_count"], idle["num_drafts"]) == (0, 0, 0)
+    assert idle["itl_at_most"] == [0] * 19
     assert (busy["engine"], busy["itl_count"], busy["itl_sum_s"]) == (1, 7, 0.98)
     assert busy["itl_at_most"] == [0, 4, 4, 4, 4, 4, 4, *[7] * 12]
     assert (busy["num_drafts"], busy["num_draft_tokens"], busy["num_accepted_tokens_per_pos"]) == (

@@ -186,3 +186,16 @@ def test_a_trace_that_has_changed_is_refused(tmp_path: Path, capsys: pytest.Capt
     trace.unlink()
     assert main(["export", str(tmp_path / "run"), "--format", "timed-trace"]) == 2
     assert str(trace) in capsys.readouterr().err
+
+
+def test_prompts_of_one_chunk_are_told_from_mooncakes_by_their_times(tmp_path: Path) -> None:
+    directory = simulated(tmp_path / "run", "workload.prompt_tokens=10", "workload.requests=20")
+    path = tmp_path / "trace.jsonl"
+    path.write_text(exported(directory, "timed-trace"))
+    assert read_trace(path).arrival_s.tolist() == [row["arrival_s"] for row in requests_of(directory)]
+
+
+def test_the_shipped_example_is_such_a_trace_and_shares_prompts() -> None:
+    rows = read_trace(Path(__file__).parent.parent / "examples" / "traffic.jsonl")
+    assert (len(rows.arrival_s), rows.format) == (300, "vLLM timed_trace, times in s")
+    assert len(np.unique(rows.block_ids)) < len(rows.block_ids)

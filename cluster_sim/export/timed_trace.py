@@ -39,7 +39,7 @@ def timed_trace(stored: Stored) -> str:
     # a block of a trace is known by one id to its end, so that the cut chunk at a prompt's end is known too
     known_by = WHOLE_CHUNK if config.trace is None else ITS_FIRST_TOKEN
     workload = build_workload(config, int(seed), CHUNK_TOKENS, known_by)
-    _check(stored, workload)
+    _check(stored, workload, config.ignore_eos)
     return "".join(line + "\n" for line in _lines(workload))
 
 
@@ -70,11 +70,13 @@ def _lines(workload: Workload) -> Iterator[str]:
         yield json.dumps({**request, "hash_ids": ids[first:end].tolist()})
 
 
-def _check(stored: Stored, workload: Workload) -> None:
-    """See that the run had these requests."""
-    table = requests_of(stored, ("arrival_s", "prompt_tokens"))
-    had = [table[name].to_numpy() for name in ("arrival_s", "prompt_tokens")]
-    if not all(map(np.array_equal, had, (workload.arrival_s, workload.prompt_tokens))):
+def _check(stored: Stored, workload: Workload, ignore_eos: bool) -> None:
+    """See that the run had these requests; only with `ignore_eos` are outputs known from max_tokens."""
+    made = {"arrival_s": workload.arrival_s, "prompt_tokens": workload.prompt_tokens}
+    if ignore_eos:
+        made["max_tokens"] = workload.output_tokens
+    table = requests_of(stored, list(made))
+    if not all(np.array_equal(table[name].to_numpy(), values) for name, values in made.items()):
         rule = "the traffic of a run must be the same when it is made again"
         remedy = "Its trace has changed, or another version drew it: run it again."
         raise UserError(rule, "other requests", str(stored.directory), remedy)

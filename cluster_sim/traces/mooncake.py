@@ -3,7 +3,8 @@
 Both have one id for each block of the prompt, the last of which may be cut by its end; the number of ids
 tells them apart. Mooncake (FAST'25 release): blocks of 512 tokens, times in ms. vLLM's timed_trace in its
 defaults (`--timed-trace-chunk-hash-size 16`, `--timed-trace-sec-multiplier 1`): blocks of 16, times in s.
-Without any ids, times that are all whole are Mooncake's ms, and others s. Keys beside these are not read.
+Without any ids, or where both fit, times that are all whole are Mooncake's ms, and others s. Keys beside
+these are not read.
 """
 
 from dataclasses import replace
@@ -79,14 +80,14 @@ def parse(text: TraceText) -> TraceRows:
 
 def _flavour(text: TraceText, times: Floats, prompt_tokens: Longs, given: Longs) -> Flavour:
     """Whose file it is; a request may have no ids, but not a wrong number of them."""
-    some = given > 0
+    some, are_whole = given > 0, bool(np.all(times == np.floor(times)))
     if not some.any():
-        return MOONCAKE if np.all(times == np.floor(times)) else TIMED_TRACE
+        return MOONCAKE if are_whole else TIMED_TRACE
     misfits = [
         np.flatnonzero(some & (given != -(-prompt_tokens // flavour.block_tokens)))
         for flavour in (MOONCAKE, TIMED_TRACE)
     ]
-    if not misfits[0].size:
+    if not misfits[0].size and (misfits[1].size or are_whole):
         return MOONCAKE
     if not misfits[1].size:
         return TIMED_TRACE
