@@ -15,7 +15,7 @@ from typing import NoReturn
 from cluster_sim.calibrate.counts import MOST_POSITIONS, Counts, check
 from cluster_sim.calibrate.entries import LARGEST, said
 from cluster_sim.errors import UserError
-from cluster_sim.traces.text import TraceText, load
+from cluster_sim.traces.text import TraceText, load, shortened
 
 Labels = tuple[tuple[str, str], ...]  # sorted by name
 Key = tuple[str, Labels]
@@ -114,7 +114,7 @@ def _sample(text: TraceText, number: int, line: str) -> tuple[Key, float]:
 def _check_counters(path: Path, samples: Mapping[Key, float]) -> None:
     for (name, labels), value in samples.items():
         if name.endswith("_total") and not (0 <= value <= LARGEST and value == math.floor(value)):
-            rule = f"{name}{_words(labels)} must be a whole number from 0 to {LARGEST:g}"
+            rule = f"{shortened(name)}{_words(labels)} must be a whole number from 0 to {LARGEST:g}"
             _refuse(rule, f"{value:g}", str(path), REMEDY)
 
 
@@ -126,7 +126,7 @@ def _check_same_server(first: Scrape, second: Scrape) -> None:
     models = sorted({dict(labels).get("model_name", "") for labels in first.engines()})
     if len(models) > 1:
         remedy = "Keep the lines of one model."
-        _refuse("a profile is of one model", ", ".join(models), str(first.path), remedy)
+        _refuse("a profile is of one model", shortened(", ".join(models)), str(first.path), remedy)
     for (name, labels), value in first.samples.items():
         grown = second.samples.get((name, labels))
         is_reset = grown is not None and name.endswith("_created") and grown != value
@@ -154,11 +154,11 @@ def _by_position(grown: Mapping[Labels, float], path: Path) -> tuple[int, ...]:
         position = dict(labels).get("position", "")
         if not re.fullmatch(r"\d{1,4}", position) or int(position) >= MOST_POSITIONS:
             rule = f"{PREFIX}{BY_POSITION}_total has a position from 0 to {MOST_POSITIONS - 1}"
-            _refuse(rule, repr(position), str(path), REMEDY)
+            _refuse(rule, shortened(repr(position)), str(path), REMEDY)
         sums[int(position)] = sums.get(int(position), 0.0) + value
     if sorted(sums) != list(range(len(sums))) or not sums:
         rule = f"{PREFIX}{BY_POSITION}_total has all positions from 0 on"
-        got = ", ".join(map(str, sorted(sums))) or "none"
+        got = shortened(", ".join(map(str, sorted(sums))) or "none")
         _refuse(rule, got, str(path), REMEDY)
     return tuple(round(sums[position]) for position in range(len(sums)))
 
@@ -173,11 +173,11 @@ def _refuse_without(path: Path, is_of_sglang: bool) -> NoReturn:
 
 
 def _words(labels: Labels) -> str:
-    return "{" + ",".join(f'{name}="{value}"' for name, value in labels) + "}"
+    return shortened("{" + ",".join(f'{name}="{value}"' for name, value in labels) + "}")
 
 
 def _all_words(scrape: Scrape) -> str:
-    return " ".join(map(_words, scrape.engines()))
+    return shortened(" ".join(map(_words, scrape.engines())))
 
 
 def _refuse(rule: str, got: object, where: str, remedy: str) -> NoReturn:
