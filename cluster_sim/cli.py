@@ -223,6 +223,17 @@ def _import_bundle(given: list[str]) -> int:
     return DONE
 
 
+def _calibrate(given: list[str]) -> int:
+    from cluster_sim.calibrate.command import run
+    from cluster_sim.report.calibration import calibration_view
+    from cluster_sim.report.console import show
+
+    found, overrides = run(_Parser(prog="calibrate", add_help=False, allow_abbrev=False), given)
+    show(calibration_view(found))
+    print(f"to simulate with it: python -m cluster_sim {' '.join(overrides)}")
+    return DONE
+
+
 def _trace(given: list[str]) -> int:
     parser = _Parser(prog="trace", add_help=False, allow_abbrev=False)
     parser.add_argument("action", choices=("describe",), metavar="describe")
@@ -266,6 +277,7 @@ def _export(given: list[str]) -> int:
 
 WITH_OPTIONS = {
     "validate": _validate,
+    "calibrate": _calibrate,
     "import-bundle": _import_bundle,
     "trace": _trace,
     "report": _report,

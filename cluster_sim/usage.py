@@ -15,6 +15,14 @@ commands:
                         --set KEY=VALUE (again and again), --json FILE
   validate --published  speed-ups that others published beside this tool's
                         predictions; --json FILE
+  calibrate FILE...     results of `vllm bench serve` or responses of SGLang
+                        become an acceptance profile and a scaled bundle, with
+                        intervals; --metrics-before and --metrics-after FILE:
+                        two scrapes of vLLM; --bundle NAME_OR_PATH; --fit LIST
+                        of gpu (default), dense, attention, drafter,
+                        host_overhead_s, or none; --fit-to LIST of tpot
+                        (default), itl, ttft; --name NAME; --output DIR;
+                        overrides say what the server was
   import-bundle PATH    profiled tables or a CSV of measured steps become a
                         step-time bundle; --model, --hardware,
                         --tensor-parallel-size, --source, --licence where they

@@ -38,6 +38,7 @@ def test_help_names_every_command_and_option(capsys: pytest.CaptureFixture[str])
         "--bundle",
         "--set",
         "--json",
+        "calibrate FILE...",
         "import-bundle PATH",
         "--model",
         "--hardware",
@@ -108,7 +109,8 @@ def test_debug_shows_where_an_error_comes_from() -> None:
         (
             ["lst"],
             "the first word must be a command or an override KEY=VALUE, but got 'lst' (command line). "
-            "Did you mean list? Commands: validate, import-bundle, trace, report, export, replay-vllm, list.",
+            "Did you mean list? Commands: validate, calibrate, import-bundle, trace, report, export, "
+            "replay-vllm, list.",
         ),
         (
             ["--jobs"],
