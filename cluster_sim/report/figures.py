@@ -16,10 +16,11 @@ from matplotlib.axes import Axes
 from matplotlib.backends.backend_svg import FigureCanvasSVG
 from matplotlib.figure import Figure as Canvas
 
+from cluster_sim.report.margins import LABEL_POINTS, POINTS_PER_IN, TEXT_POINTS, place_panels
+
 WIDE_IN, NARROW_IN = 7.2, 3.5  # inches of 100 CSS pixels: a laptop's column, and a phone's
 PANEL_IN = 2.7  # height
-PIXELS_PER_IN, POINTS_PER_IN = 100.0, 72.0
-LABEL_POINTS, LINE_POINTS = 8.0, 9.5
+LINE_POINTS = 9.5  # from one label beside a line's end to the next
 ROW_LETTERS = 22  # of a line of a row's name
 
 # Neutral colours in their light form. No data has them, so that they can be replaced by CSS variables.
@@ -38,8 +39,8 @@ STYLE = {
     "svg.fonttype": "none",
     "svg.hashsalt": "cluster_sim",
     "font.family": "sans-serif",
-    "font.size": 9.0,
-    "axes.titlesize": 9.0,
+    "font.size": TEXT_POINTS,
+    "axes.titlesize": TEXT_POINTS,
     "axes.titleweight": "bold",
     "axes.titlelocation": "left",
     "axes.edgecolor": MUTED,
@@ -107,15 +108,14 @@ def label_ends(panels: Sequence[tuple[Axes, Sequence[End]]]) -> None:
     Call it last, for all panels at once, with limits and scales set and room to the right (room_for_labels).
     """
     canvas = cast(Canvas, panels[0][0].figure)
-    cast(Any, canvas.get_layout_engine()).execute(canvas)  # places the panels
+    place_panels(canvas)
     for axes, ends in panels:
         axes.get_ylim()  # settles it
         _label(axes, ends)
 
 
 def _label(axes: Axes, ends: Sequence[End]) -> None:
-    per_point = PIXELS_PER_IN / POINTS_PER_IN
-    heights = [float(axes.transData.transform((end.x, end.y))[1]) / per_point for end in ends]
+    heights = [float(axes.transData.transform((end.x, end.y))[1]) for end in ends]
     for end, height, apart in zip(ends, heights, _apart(heights, LINE_POINTS), strict=True):
         axes.annotate(
             end.label,
@@ -137,13 +137,6 @@ def name_rows(axes: Axes, names: Sequence[str]) -> None:
 def height_of_rows(names: Sequence[str], row_in: float) -> float:
     """Height of rows with these names, in inches, where a line takes `row_in`."""
     return row_in * sum(len(wrap(name, ROW_LETTERS)) for name in names)
-
-
-def legend_above(axes: Axes) -> None:
-    """Name what is drawn, above the panel, in as many columns as there is room for."""
-    canvas = cast(Canvas, axes.figure)
-    columns = 2 if canvas.get_figwidth() <= NARROW_IN else 4
-    canvas.legend(frameon=False, fontsize=LABEL_POINTS, ncols=columns, loc="outside upper left")
 
 
 def room_for_labels(axes: Axes, values: Sequence[float], share: float) -> None:
@@ -180,12 +173,13 @@ def _apart(heights: Sequence[float], least: float) -> list[float]:
 
 def _drawn(draw: Draw, shape: tuple[int, int], size_in: tuple[float, float], alt: str) -> str:
     with mpl.rc_context(cast(Any, STYLE)):
-        canvas = Canvas(figsize=size_in, dpi=PIXELS_PER_IN, layout="constrained")
-        FigureCanvasSVG(canvas)
+        canvas = Canvas(figsize=size_in, dpi=POINTS_PER_IN)  # a pixel is a point
         panels = canvas.subplots(*shape, squeeze=False)
         draw([axes for row in panels for axes in row])
+        place_panels(canvas)
         text = io.StringIO()
-        canvas.savefig(text, format="svg", metadata={"Date": None, "Creator": None})
+        writer = cast(Any, FigureCanvasSVG(canvas))
+        writer.print_svg(text, metadata={"Date": None, "Creator": None})  # savefig draws twice
     return _for_a_page(text.getvalue(), alt)
 
 

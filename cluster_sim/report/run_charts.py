@@ -16,9 +16,9 @@ from cluster_sim.report.figures import (
     Figure,
     figure,
     height_of_rows,
-    legend_above,
     name_rows,
 )
+from cluster_sim.report.margins import legend_above
 from cluster_sim.report.stored import Tree
 from cluster_sim.report.words import GIB
 

@@ -10,7 +10,8 @@ import numpy as np
 from matplotlib.axes import Axes
 from numpy.typing import ArrayLike, NDArray
 
-from cluster_sim.report.figures import INK, MUTED, OTHERS, Figure, figure, legend_above
+from cluster_sim.report.figures import INK, MUTED, OTHERS, Figure, figure
+from cluster_sim.report.margins import legend_above
 from cluster_sim.report.points import busiest, where
 from cluster_sim.report.recommended import recommended
 from cluster_sim.report.section import Section, Table
