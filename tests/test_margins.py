@@ -26,7 +26,7 @@ def with_a_right_axis(panels: Sequence[Axes]) -> None:
         twin: Any = axes.twinx()
         twin.plot([0, 1], [0, 99999], label="with a rather long name")
         twin.set_ylabel("On the right")
-    legend_above(twin)
+    legend_above([twin])
 
 
 def with_rows(panels: Sequence[Axes]) -> None:

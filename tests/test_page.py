@@ -15,6 +15,7 @@ from sweeping import SMALL, swept
 
 from cluster_sim import cli
 from cluster_sim.errors import UserError
+from cluster_sim.report.anatomy_sections import NAMES
 from cluster_sim.report.page import page_of, write_page
 from cluster_sim.report.stored import read_results
 from cluster_sim.report.words import seconds
@@ -159,6 +160,24 @@ def test_a_simulation_shows_the_intervals_of_its_steady_means(run: Path, tmp_pat
     assert rows["first token (TTFT)"] == "90.0 ms to 110 ms"
     assert rows["each further token (TPOT)"] == "too short"
     assert rows["whole answer (E2E)"] == "-"
+
+
+def test_the_parts_of_a_step_are_those_of_the_summary(run: Path, sweep: Path) -> None:
+    found = json.loads((run / "summary.json").read_text())["anatomy"]
+    ((head, *rows),) = tables_of(run / "report.html")["anatomy"]
+    parts = [part for part in NAMES if part in found["parts_s"]]
+    assert head == ["Batch size", "K", "Step", *(NAMES[part] for part in parts)]
+    columns = [found["step_s"], *(found["parts_s"][part] for part in parts)]
+    times = [[seconds(time_s) for time_s in times_s] for times_s in zip(*columns, strict=True)]
+    numbers = zip(found["batch_size"], found["draft_length"], times, strict=True)
+    assert rows == [[str(size), str(drafts), *each] for size, drafts, each in numbers]
+    arms = json.loads((sweep / "summary.json").read_text())["anatomies"]
+    assert [(arm, len(entries), entries[0]["axes"]) for arm, entries in arms.items()] == [
+        (arm, 1, {}) for arm in ("off", "K=1", "K=3", "K=5", "schedule")
+    ]
+    assert set(arms["K=3"][0]["draft_length"]) == {3}
+    assert "draft" not in arms["off"][0]["parts_s"]
+    assert len(tables_of(sweep / "report.html")["anatomy"]) == 2  # the baseline, and an arm that drafts
 
 
 def test_a_study_shows_its_verdict_its_search_and_the_file_for_vllm(study: Path) -> None:

@@ -42,13 +42,20 @@ def place_panels(canvas: Canvas) -> None:
             _place_words(axes)
 
 
-def legend_above(axes: Axes) -> None:
-    """Name what is drawn, above the panels, in as many columns as there is room for."""
-    canvas = cast(Canvas, axes.figure)
+def legend_above(panels: Sequence[Axes]) -> None:
+    """Name what is drawn in `panels`, above all panels, in as many columns as there is room for."""
+    canvas = cast(Canvas, panels[0].figure)
+    found = [axes.get_legend_handles_labels() for axes in panels]
+    handles, words = (
+        [one for some, _ in found for one in some],
+        [str(one) for _, some in found for one in some],
+    )
     canvas.legend(
+        handles,
+        words,
         frameon=False,
         fontsize=LABEL_POINTS,
-        ncols=_columns(canvas, list(map(str, axes.get_legend_handles_labels()[1]))),
+        ncols=_columns(canvas, words),
         loc="upper left",
         bbox_to_anchor=(0.0, 1.0),
         borderaxespad=0.0,

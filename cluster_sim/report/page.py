@@ -11,6 +11,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined, select_autoescap
 
 from cluster_sim.files import write_text
 from cluster_sim.report import (
+    anatomy_sections,
     answer,
     capacity_sections,
     caveats,
@@ -42,6 +43,7 @@ SECTIONS: Sequence[Callable[[Stored], Sequence[Section]]] = (  # in the order of
     sweep_sections.acceptance,
     run_sections.chunks,
     sweep_sections.chunks,
+    anatomy_sections.anatomy,
     run_sections.time,
     sweep_sections.time,
     run_sections.memory,

@@ -115,7 +115,7 @@ def _draw_steps(axes: Axes, steps: Mapping[str, Ranges]) -> None:
     twin.set(ylim=(0, most + 1), ylabel="Draft length K (tokens)")
     twin.set_yticks(range(most + 1))
     twin.spines["right"].set_visible(True)
-    legend_above(twin)
+    legend_above([twin])
 
 
 def _histogram(stored: Stored, arm: str, axes: Tree, seeds: set[int] | None) -> NDArray[np.float64]:

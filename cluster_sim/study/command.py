@@ -16,6 +16,8 @@ from typing import Any
 from rich.console import Group
 from rich.text import Text
 
+from cluster_sim.anatomy import anatomies_of
+from cluster_sim.comparison import RATE_AXIS
 from cluster_sim.compose import Composer
 from cluster_sim.config import Config
 from cluster_sim.executors import Executor, open_executor
@@ -99,10 +101,20 @@ def _found(plan: Plan, ledger: Ledger, directory: Path) -> tuple[dict[str, Any],
         **summary_of(study, plan.task, verdict, rows),
         "search": _counts(plan, search),
         "sensitivity": varied,
+        "anatomies": _anatomies(plan, verdict),
         "optimiser_wall_s": search.wall_s,
         **_of_machine(ledger),
     }
     return summary, verdict
+
+
+def _anatomies(plan: Plan, verdict: Verdict) -> dict[str, Any]:
+    """What steps are made of without speculation and with the recommended arm, under the first fresh seed."""
+    recommended = [] if verdict.recommended is None else [verdict.recommended.arm]
+    off = [one.arm for one in verdict.contenders if not one.arm.ranges]
+    arms = {arm.name: arm for arm in (*off[:1], *recommended)}
+    seeds = plan.study.fresh_seeds[:1]
+    return anatomies_of([one for arm in arms.values() for one in plan.arms.trials(arm, seeds)], RATE_AXIS)
 
 
 def _proved(
