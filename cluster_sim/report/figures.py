@@ -89,11 +89,19 @@ class Figure:
 
 
 def figure(  # noqa: PLR0913, PLR0917  what a figure is made of
-    name: str, title: str, alt: str, panels: int, draw: Draw, height_in: float = PANEL_IN
+    name: str,
+    title: str,
+    alt: str,
+    panels: int,
+    draw: Draw,
+    height_in: float = PANEL_IN,
+    columns: int | None = None,
 ) -> Figure:
-    """Draw `panels` of a height side by side, and one above the other where it is narrow."""
-    wide = _drawn(draw, (1, panels), (WIDE_IN, height_in + 0.3), alt)
-    narrow = _drawn(draw, (panels, 1), (NARROW_IN, height_in * panels + 0.3), alt)
+    """Draw `panels` of a height in `columns`, by default side by side, and one column where it is narrow."""
+    columns = columns or panels
+    rows = -(-panels // columns)
+    wide = _drawn(draw, (rows, columns), (WIDE_IN, height_in * rows + 0.3), alt, panels)
+    narrow = _drawn(draw, (panels, 1), (NARROW_IN, height_in * panels + 0.3), alt, panels)
     return Figure(name, title, alt, wide, narrow)
 
 
@@ -171,11 +179,13 @@ def _apart(heights: Sequence[float], least: float) -> list[float]:
     return moved
 
 
-def _drawn(draw: Draw, shape: tuple[int, int], size_in: tuple[float, float], alt: str) -> str:
+def _drawn(draw: Draw, shape: tuple[int, int], size_in: tuple[float, float], alt: str, number: int) -> str:
     with mpl.rc_context(cast(Any, STYLE)):
         canvas = Canvas(figsize=size_in, dpi=POINTS_PER_IN)  # a pixel is a point
-        panels = canvas.subplots(*shape, squeeze=False)
-        draw([axes for row in panels for axes in row])
+        panels = canvas.subplots(*shape, squeeze=False).flat
+        for unused in panels[number:]:
+            unused.remove()
+        draw(list(panels[:number]))
         place_panels(canvas)
         text = io.StringIO()
         writer = cast(Any, FigureCanvasSVG(canvas))
