@@ -70,9 +70,9 @@ def write_json(path: Path, value: Mapping[str, Any], option: str = OUTPUT) -> No
     _write(path, lambda temporary: temporary.write_text(text + "\n", "utf-8"), option)
 
 
-def write_text(path: Path, text: str) -> None:
+def write_text(path: Path, text: str, option: str = OUTPUT) -> None:
     """Write `text` as it is."""
-    _write(path, lambda temporary: temporary.write_text(text, "utf-8"))
+    _write(path, lambda temporary: temporary.write_text(text, "utf-8"), option)
 
 
 def write_yaml(path: Path, value: Mapping[str, Any]) -> None:

@@ -22,7 +22,7 @@ commands:
   report DIR            the page of results, from what is stored alone:
                         report.html in DIR; --markdown: report.md and figures
   report --compare A B  two results side by side, paired where they served the
-                        same arrivals
+                        same arrivals; --output FILE: as a page
   replay-vllm PATH...   replay recorded runs of vLLM's scheduler; exit code 1
                         when one differs
   trace describe FILE   what is in a trace: format, rates, burstiness, lengths,

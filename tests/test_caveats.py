@@ -100,8 +100,8 @@ def with_rows(**changes: object) -> Stored:
             caveats.acceptance_of_other_text,
             {"acceptance_source": "[published] x: y", "acceptance_texts": ["GSM8K at temperature 0"]},
             "The acceptance was measured on GSM8K at temperature 0, not on your traffic, which may be "
-            "accepted more or less: give your own (speculation.acceptance), or see how far the answer holds with "
-            "+sweep=acceptance_sensitivity.",
+            "accepted more or less: give your own (speculation.acceptance), or see how far the answer holds "
+            "with +sweep=acceptance_sensitivity.",
         ),
         (
             caveats.acceptance_without_source,

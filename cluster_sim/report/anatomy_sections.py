@@ -59,7 +59,9 @@ def _anatomies(stored: Stored) -> Mapping[str, Tree]:
         return {name: part["anatomy"] for name, part in kinds.items() if part.get("anatomy")}
     arms: Mapping[str, Sequence[Tree]] = summary.get("anatomies", {})
     names = [stored.baseline, _arm(stored, list(arms))]
-    return {name: arms[name][0] for name in dict.fromkeys(names) if arms.get(name)}
+    known = {name: arms[name][0] for name in dict.fromkeys(names) if arms.get(name)}
+    alike = len({repr(one) for one in known.values()}) == 1
+    return dict(list(known.items())[:1]) if alike else known
 
 
 def _arm(stored: Stored, arms: Sequence[str]) -> str:

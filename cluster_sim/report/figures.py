@@ -25,13 +25,14 @@ ROW_LETTERS = 22  # of a line of a row's name
 
 # Neutral colours in their light form. No data has them, so that they can be replaced by CSS variables.
 INK, MUTED, RULE, PAPER = "#1b1c1d", "#5f6368", "#d5d7da", "#fffffe"
-VARIABLES = {INK: "--ink", MUTED: "--muted", RULE: "--rule", PAPER: "--paper"}
+BLUE = "#0072b2"  # too dark for a dark page
+VARIABLES = {INK: "--ink", MUTED: "--muted", RULE: "--rule", PAPER: "--paper", BLUE: "--blue"}
 
 # Draft lengths: Okabe and Ito's colours (2008), told apart with any kind of colour vision; off is grey.
 OFF = "#8c8c8c"
-DRAFTS = ("#b3b3b3", "#56b4e9", "#cc79a7", "#0072b2", "#e69f00", "#d55e00", "#009e73", "#a6761d", "#7570b3")
+DRAFTS = ("#b3b3b3", "#56b4e9", "#cc79a7", BLUE, "#e69f00", "#d55e00", "#009e73", "#a6761d", "#7570b3")
 SCHEDULE = INK
-OTHERS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#7570b3", "#a6761d")
+OTHERS = (BLUE, "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#7570b3", "#a6761d")
 # Parts of a whole, which are no draft lengths: steps of Crameri's batlow (2018), of rising lightness.
 PARTS = ("#1c5460", "#3c6d56", "#687b3e", "#9d892b", "#d29343", "#f8a17b", "#fdb7bc", "#faccfa")
 

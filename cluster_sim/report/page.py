@@ -52,6 +52,7 @@ SECTIONS: Sequence[Callable[[Stored], Sequence[Section]]] = (  # in the order of
     sweep_sections.memory,
     study_sections.sensitivity,
     study_sections.history,
+    study_sections.importance,
     trial_table.baseline,
     trial_table.trials,
     provenance.sources,
@@ -73,6 +74,11 @@ def write_page(directory: Path) -> Path:
 
 def page_of(stored: Stored) -> str:
     """The HTML of the page."""
+    return rendered(answer.head_of(stored), caveats.caveats(stored), sections_of(stored))
+
+
+def rendered(head: answer.Head, found: Sequence[str], sections: Sequence[Section]) -> str:
+    """The HTML of a page of `sections`; `found` could make it wrong."""
     environment = Environment(
         loader=PackageLoader("cluster_sim.report", "assets"),
         autoescape=select_autoescape(["j2"]),
@@ -81,8 +87,7 @@ def page_of(stored: Stored) -> str:
         lstrip_blocks=True,
     )
     template = environment.get_template("page.html.j2")
-    head, found = answer.head_of(stored), caveats.caveats(stored)
-    return template.render(head=head, caveats=found, sections=sections_of(stored))
+    return template.render(head=head, caveats=found, sections=sections)
 
 
 def sections_of(stored: Stored) -> list[Section]:

@@ -11,7 +11,7 @@ from cluster_sim.report.figures import INK, MUTED, OTHERS, Figure, figure, heigh
 from cluster_sim.report.section import Section, Table
 from cluster_sim.report.stored import Kind, Stored, Tree
 from cluster_sim.report.study import asked, load_words, number_words, stands, value_words
-from cluster_sim.report.words import NOTHING
+from cluster_sim.report.words import NOTHING, percent
 from cluster_sim.study.export import SCHEDULE
 
 
@@ -99,6 +99,25 @@ def history(stored: Stored) -> Sequence[Section]:
     words = [f"{search['trials']} trials, {search['stopped_early']} of them stopped early and not shown."]
     table = Table(("Trial", "Arm", f"Value ({summary['unit']})", "Constraints met"), rows)
     return [Section("history", "The search", words, [drawn], data=[table])]
+
+
+def importance(stored: Stored) -> Sequence[Section]:
+    """Which parameters of the search mattered."""
+    told = stored.summary.get("search", {}).get("history") if stored.kind is Kind.study else None
+    if not told:
+        return []
+    shares = stored.summary["search"].get("importance")
+    title = "What mattered in the search"
+    if shares is None:
+        few = [f"Not shown: {len(told)} trials ran to their end, too few to tell."]
+        return [Section("importance", title, few)]
+    words = [
+        "Share of each parameter in what makes a trial one of the best tenth (PED-ANOVA), among the points "
+        "that the search chose to try: it tried more of what looked good."
+    ]
+    ordered = sorted(shares.items(), key=lambda item: (-item[1], item[0]))
+    rows = [[name, percent(share)] for name, share in ordered]
+    return [Section("importance", title, words, tables=[Table(("Parameter", "Share"), rows)])]
 
 
 def _best_so_far(more_is_better: bool, told: Sequence[Tree]) -> list[float]:

@@ -136,11 +136,12 @@ def _best(plan: Plan, search: Search) -> list[Arm]:
 
 
 def _counts(plan: Plan, search: Search) -> dict[str, Any]:
-    """How many trials there were; `history` has the arm and the value of those that ran to their end."""
+    """How many trials there were, and what mattered; `history` is of those that ran to their end."""
     return {
         "trials": len(search.told) + search.num_stopped,
         "stopped_early": search.num_stopped,
         "arms_to_the_end": len({plan.name(told.candidate) for told in search.told}),
+        "importance": search.importances(),
         "history": [
             {
                 "arm": plan.name(told.candidate),
