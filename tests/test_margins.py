@@ -35,7 +35,13 @@ def with_rows(panels: Sequence[Axes]) -> None:
         name_rows(axes, ["off", "a schedule with a name of several lines"])
 
 
-@pytest.mark.parametrize("draw", [plain, with_a_right_axis, with_rows])
+def with_capitals(panels: Sequence[Axes]) -> None:
+    for axes in panels:
+        axes.barh(range(2), [1, 2])
+        name_rows(axes, ["GPU", "WWMM"])
+
+
+@pytest.mark.parametrize("draw", [plain, with_a_right_axis, with_rows, with_capitals])
 @pytest.mark.parametrize("shape", [(1, 3), (3, 1)])
 def test_every_label_is_inside_and_no_panel_covers_another(
     draw: Callable[[Sequence[Axes]], None], shape: tuple[int, int]

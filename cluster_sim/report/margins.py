@@ -13,7 +13,8 @@ from matplotlib.figure import Figure as Canvas
 
 POINTS_PER_IN = 72.0
 TEXT_POINTS, LABEL_POINTS = 9.0, 8.0  # of ticks, axes and titles; of legends and what stands in panels
-LETTER_EM, LINE_EM = 0.64, 1.25  # a digit of a wide font, and a line
+LETTER_EM, WIDE_EM, LINE_EM = 0.64, 0.9, 1.25  # a digit of a wide font, a wide letter, and a line
+WIDE_LETTERS = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZmw%=+~")
 TICK_POINTS = 7.0  # a tick's mark and its gap
 GAP_POINTS = 4.0  # between ticks and the label of an axis
 TITLE_POINTS, PLAIN_POINTS = 19.0, 5.0  # above a panel with a title, and without
@@ -70,7 +71,7 @@ def legend_points(canvas: Canvas) -> float:
 
 def _columns(canvas: Canvas, words: Sequence[str]) -> int:
     """Entries of a legend that stand beside each other."""
-    entry = ENTRY_POINTS + LETTER_EM * LABEL_POINTS * max(map(len, words))
+    entry = ENTRY_POINTS + LABEL_POINTS * max(map(_em, words))
     return max(1, int(POINTS_PER_IN * canvas.get_figwidth() / entry))
 
 
@@ -122,7 +123,13 @@ def _ticks_points(axis: Axis) -> float:
     low, high = sorted(axis.get_view_interval())
     shown = [at for at in axis.get_majorticklocs() if low <= at <= high]
     lines = [line for words in axis.get_major_formatter().format_ticks(shown) for line in words.split("\n")]
-    return TICK_POINTS + LETTER_EM * TEXT_POINTS * max(map(len, lines), default=0)
+    return TICK_POINTS + TEXT_POINTS * max(map(_em, lines), default=0.0)
+
+
+def _em(words: str) -> float:
+    """The width of a line of words, in heights of its letters."""
+    wide = sum(letter in WIDE_LETTERS for letter in words)
+    return LETTER_EM * (len(words) - wide) + WIDE_EM * wide
 
 
 def _place_words(axes: Axes) -> None:
