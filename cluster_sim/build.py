@@ -101,9 +101,9 @@ def _gpu(setting: Setting, bundle: bundle_format.Bundle) -> tuple[MemoryBreakdow
     return memory, step_arrays(bundle, engine, speculation, ranks_of(config), drafter)
 
 
-def step_time_of(setting: Setting) -> StepTime:
-    """The step times of a configuration as vLLM runs it, without its requests."""
-    _, arrays = _gpu(setting, find_bundle(setting.config))
+def step_time_of(setting: Setting, bundle: bundle_format.Bundle | None = None) -> StepTime:
+    """Step times of a configuration as vLLM runs it, without its requests; by its own bundle or `bundle`."""
+    _, arrays = _gpu(setting, bundle or find_bundle(setting.config))
     return assembly.step_time_of([arrays], np.zeros(num_engine_cores(setting.config), np.int64))
 
 

@@ -39,6 +39,16 @@ class Timing:
     most_tokens: int  # of a step
 
 
+class StepParts(NamedTuple):
+    """Of a step, s; `target_s` holds its attention and its head."""
+
+    target_s: float
+    attention_s: float
+    head_s: float
+    draft_s: float
+    host_s: float  # that the GPU waits for
+
+
 class _Steps(NamedTuple):
     """All that step_time.target_s reads of a World; rows as objects: Python reads them faster than tables."""
 
@@ -84,18 +94,46 @@ def decode_batch(requests: int, drafts: int, kv_tokens: float) -> Batch:
 
 def clock(timing: Timing) -> Callable[[Batch, int], float]:
     """What tells the seconds of a step from the batch of each rank and the drafts proposed behind it."""
-    steps, drafting = {(rank, 0): Step() for rank in range(timing.ranks)}, Drafting()
-    drafting.num_speculative_tokens = int(timing.has_drafter)
+    steps, drafting = _empty_steps(timing)
     return lambda batch, drafts: _step_s(timing, drafting, steps, batch, drafts)
 
 
+def clock_of_parts(timing: Timing) -> Callable[[Batch, int], StepParts]:
+    """The same for what the step is made of."""
+    steps, drafting = _empty_steps(timing)
+    return lambda batch, drafts: _parts(timing, drafting, steps, batch, drafts)
+
+
+def _empty_steps(timing: Timing) -> tuple[Steps, Drafting]:
+    drafting = Drafting()
+    drafting.num_speculative_tokens = int(timing.has_drafter)
+    return {(rank, 0): Step() for rank in range(timing.ranks)}, drafting
+
+
 def _step_s(timing: Timing, drafting: Drafting, steps: Steps, batch: Batch, drafts: int) -> float:
+    gpu_s, host_s = _target_s(timing, drafting, steps, batch, drafts) + steps[0, 0].draft_s, _host_s(timing)
+    return float(max(gpu_s, host_s) if timing.is_async else gpu_s + host_s)
+
+
+def _parts(timing: Timing, drafting: Drafting, steps: Steps, batch: Batch, drafts: int) -> StepParts:
+    target_s, host_s = _target_s(timing, drafting, steps, batch, drafts), _host_s(timing)
+    step = steps[0, 0]
+    waits_s = max(0.0, host_s - target_s - step.draft_s) if timing.is_async else host_s
+    return StepParts(
+        float(target_s), float(step.attention_s), float(step.head_s), float(step.draft_s), waits_s
+    )
+
+
+def _host_s(timing: Timing) -> float:
+    return float(timing.times.host_s[0])
+
+
+def _target_s(timing: Timing, drafting: Drafting, steps: Steps, batch: Batch, drafts: int) -> float:
+    """GPU time of the target; the rows of `steps` hold what the ranks' own parts take."""
     for rank in range(timing.ranks):
         step = steps[rank, 0]
         step.num_tokens, step.uniform_tokens = batch.tokens, 0 if batch.prefill_tokens else batch.query_tokens
         step.draft_length, step.skips_drafts = drafts, False
         step_time.time_requests(timing.times, drafting, step, rank, batch)
     world, rules = cast(World, _Steps(steps)), cast(Rules, _Times(timing.times))
-    gpu_s = step_time.target_s(world, rules, 0, timing.ranks, 0) + steps[0, 0].draft_s
-    host_s = timing.times.host_s[0]
-    return float(max(gpu_s, host_s) if timing.is_async else gpu_s + host_s)
+    return step_time.target_s(world, rules, 0, timing.ranks, 0)

@@ -12,6 +12,7 @@ from typing import Protocol
 from cluster_sim.engine import loop, router
 from cluster_sim.engine.rules import Rules
 from cluster_sim.engine.tables import Floats, Ints
+from cluster_sim.fleet import empty_samples, merge_samples
 from cluster_sim.hosts import Answer, hear, merge, rules_of_router, window_last
 from cluster_sim.run import REQUESTS_PER_SLICE, Driven, Progress
 from cluster_sim.world import new_world
@@ -42,7 +43,7 @@ def drive_hosts(rules: Rules, hosts: Hosts, report: Progress | None = None) -> D
         UserError: hosts could not start or did not survive.
     """
     routing_rules, is_routed = rules_of_router(rules), len(hosts.cores) > 1
-    world, engine_wall_s = new_world(routing_rules), 0.0
+    world, engine_wall_s, fleet = new_world(routing_rules), 0.0, empty_samples(rules)
     is_watched = is_routed and router.needs_signals(rules.routing)
     arrivals_s: Floats = rules.workload.requests["arrival_s"]
     say = _now_and_then(report or (lambda *_: None), len(arrivals_s))
@@ -56,6 +57,7 @@ def drive_hosts(rules: Rules, hosts: Hosts, report: Progress | None = None) -> D
             hear(world, cores, rules.routing.ranks, answer)
             if answer.share is not None:
                 merge(world, cores, answer.share)
+                merge_samples(fleet, cores, answer.share.fleet)
             say(min(reached.values()))
 
     for first, last, until_s in _orders(arrivals_s, rules.routing.signal_interval_s, is_watched):
@@ -67,7 +69,7 @@ def drive_hosts(rules: Rules, hosts: Hosts, report: Progress | None = None) -> D
         if is_watched:
             listen()
     listen()
-    return Driven(world, engine_wall_s)
+    return Driven(world, engine_wall_s, fleet=fleet)
 
 
 def _orders(arrivals_s: Floats, interval_s: float, in_windows: bool) -> Iterator[tuple[int, int, float]]:

@@ -18,6 +18,7 @@ import yaml
 from cluster_sim.errors import UserError
 
 MANIFEST, SUMMARY, TRIALS, REQUESTS = "manifest.yaml", "summary.json", "trials.parquet", "requests"
+FLEET = "fleet.parquet"
 OUTPUT = "output.dir"  # the option that says where results go
 
 

@@ -15,11 +15,12 @@ from typing import Any
 
 import numpy as np
 
-from cluster_sim.engine import loop, router
+from cluster_sim.engine import router
 from cluster_sim.engine.kinds import Part, RouterPolicy
 from cluster_sim.engine.rules import Rules
 from cluster_sim.engine.state import LogRow, Tally, World
 from cluster_sim.engine.tables import Floats, Ints, Longs, Table, row_dtype
+from cluster_sim.fleet import Sampler, Samples
 from cluster_sim.run import check_done
 from cluster_sim.world import columns, new_world
 
@@ -45,6 +46,7 @@ class Share:
     requests: Longs  # sent to it
     log: Table[LogRow]  # their rows
     tally: Tally
+    fleet: Samples  # of its engine cores
 
 
 @dataclass(frozen=True)
@@ -67,22 +69,23 @@ class InstanceHost:
         self._rules = rules_of_host(rules, cores)
         self._last = 0
         self._world: World | None = None
+        self._sampler = Sampler(self._rules)
 
     def advance(self, order: Order) -> Answer | None:
         """Carry out `order`; None: this host does not remember what came before it."""
         if order.first == 0:
-            self._world, self._last = new_world(self._rules), 0
+            self._world, self._last, self._sampler = new_world(self._rules), 0, Sampler(self._rules)
         world = self._world
         if world is None or order.first != self._last:
             return None
         world.sent_to[order.requests] = order.cores
         started = time.perf_counter()
-        self._last, status = loop.run_until(world, self._rules, order.first, order.until_s)
+        self._last, status = self._sampler.run_until(world, self._rules, order.first, order.until_s)
         engine_wall_s = time.perf_counter() - started
         share = None
         if math.isinf(order.until_s):
             check_done(status)
-            share = _share(world)
+            share = _share(world, self._sampler.samples)
         return Answer(
             self._last,
             world.lanes["finished"].copy(),
@@ -160,10 +163,10 @@ def unpacked(tables: Any) -> Any:
     return own.view(np.recarray) if own.dtype.names else own
 
 
-def _share(world: World) -> Share:
+def _share(world: World, fleet: Samples) -> Share:
     requests = np.flatnonzero(world.sent_to >= 0)
     log: Any = columns(world.log)
-    return Share(requests, log[requests], packed(world.tally))
+    return Share(requests, log[requests], packed(world.tally), fleet)
 
 
 def _coming_hits(world: World, rules: Rules, request: int) -> Longs:

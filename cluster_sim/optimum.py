@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from cluster_sim.build import build, step_time_of
+from cluster_sim.bundle.format import Bundle
 from cluster_sim.config import Config, Method, SpeculationConfig
 from cluster_sim.decode_time import Timing, decode_steps_s
 from cluster_sim.drafting import as_vllm_runs_it, draft_length
@@ -63,7 +64,7 @@ def optimum_of(config: Config, known: Traffic | None = None) -> Optimum | None:
     setting = as_vllm_runs_it(config)
     seats, most = int(setting.engine.max_num_seqs or 0), draft_length(config)
     always = [np.full(seats + 1, drafts) for drafts in range(most + 1)]
-    off, timing = _timing(without_drafter(config)), _timing(config)
+    off, timing = timing_of(without_drafter(config)), timing_of(config)
     off_s = decode_steps_s(off, always[0], seen.kv_tokens)
     ranges = setting.config.speculation.num_speculative_tokens_per_batch_size
     own = always[most] if ranges is None else dense_lookup(ranges, seats, most)
@@ -74,7 +75,7 @@ def optimum_of(config: Config, known: Traffic | None = None) -> Optimum | None:
             [
                 seen.acceptance_lengths[drafts]
                 * off_s
-                / decode_steps_s(_timing(fixed[drafts]), always[drafts], seen.kv_tokens)
+                / decode_steps_s(timing_of(fixed[drafts]), always[drafts], seen.kv_tokens)
                 for drafts in range(most + 1)
             ]
         )
@@ -156,11 +157,12 @@ def summary_of(optimum: Optimum) -> dict[str, Any]:
     }
 
 
-def _timing(config: Config) -> Timing:
+def timing_of(config: Config, bundle: Bundle | None = None) -> Timing:
+    """The step times and limits of an instance of `config`; by its own bundle or `bundle`."""
     setting = as_vllm_runs_it(config)
     ranks = config.cluster.data_parallel_size if config.model.num_experts else 1
     return Timing(
-        step_time_of(setting),
+        step_time_of(setting, bundle),
         setting.config.speculation.method is not Method.none,
         setting.engine.async_scheduling,
         ranks,

@@ -19,6 +19,7 @@ from cluster_sim.engine.state import LogRow, Tally
 from cluster_sim.engine.tables import Floats, Longs, Table
 from cluster_sim.faults import Happened
 from cluster_sim.files import (
+    FLEET,
     MANIFEST,
     REQUESTS,
     SUMMARY,
@@ -27,6 +28,7 @@ from cluster_sim.files import (
     write_parquet,
     write_yaml,
 )
+from cluster_sim.fleet import Samples, fleet_table
 from cluster_sim.instances import kinds_of
 from cluster_sim.manifest import manifest
 from cluster_sim.run_kinds import RunKind
@@ -61,6 +63,7 @@ class Run:
     kinds: tuple[RunKind, ...] = ()  # of instances, by their first one
     faults: tuple[Happened, ...] = ()  # those of config.cluster.faults that came true
     unsent: int = 0  # turns that were never sent, since one before in their conversation had no answer
+    fleet: Samples | None = None  # over time; of trials there is none
 
 
 @dataclass(frozen=True)
@@ -165,7 +168,7 @@ def run_manifest(run: Run) -> dict[str, Any]:
 
 
 def write_run(run: Run, summary: Mapping[str, Any], directory: Path) -> None:
-    """Write manifest.yaml, requests/, trials.parquet with its only trial, and summary.json.
+    """Write manifest.yaml, requests/, fleet.parquet, trials.parquet with its only trial, and summary.json.
 
     The manifest comes first: it says whose directory this is. Writing the same run again gives the same
     bytes, apart from trials.MACHINE_KEYS in summary.json.
@@ -177,6 +180,9 @@ def write_run(run: Run, summary: Mapping[str, Any], directory: Path) -> None:
     open_directory(directory, about["identity"])
     write_yaml(directory / MANIFEST, about)
     write_parquet(directory / REQUESTS / "trial-00000.parquet", request_table(run))
+    if run.fleet is not None:
+        ranks = run.config.cluster.data_parallel_size
+        write_parquet(directory / FLEET, fleet_table(run.fleet, run.usable_blocks, ranks))
     methods = dict.fromkeys(kind.config.speculation.method.name for kind in kinds_of(run.config))
     write_trials(directory, [trial_row(0, " and ".join(methods), {}, run.config.seed, summary)])
     write_json(directory / SUMMARY, summary)

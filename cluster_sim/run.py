@@ -18,6 +18,7 @@ from cluster_sim.engine.rules import Rules
 from cluster_sim.engine.state import World
 from cluster_sim.fault_report import warnings_of
 from cluster_sim.faults import Happened, Plan, apply, finish, is_over, moments, plan_of
+from cluster_sim.fleet import Sampler, Samples
 from cluster_sim.instances import with_each
 from cluster_sim.optimum import resolved
 from cluster_sim.results import Run
@@ -37,14 +38,18 @@ class Driven(NamedTuple):
     world: World
     engine_wall_s: float  # inside the compiled engine
     faults: tuple[Happened, ...] = ()  # those that came true
+    fleet: Samples | None = None  # where it was asked for
 
 
+RunUntil = Callable[[World, Rules, int, float], tuple[int, int]]  # as loop.run_until
 Drive = Callable[[Rules, Progress | None, Plan], Driven]  # as drive_here
 
 
-def drive_here(rules: Rules, report: Progress | None = None, plan: Plan = NO_FAULTS) -> Driven:
+def drive_here(
+    rules: Rules, report: Progress | None = None, plan: Plan = NO_FAULTS, sampler: Sampler | None = None
+) -> Driven:
     """Run to the end in this process."""
-    return drive(new_world(rules), rules, report, plan)
+    return drive(new_world(rules), rules, report, plan, sampler)
 
 
 def simulate(config: Config, report: Progress | None = None, run: Drive = drive_here) -> Run:
@@ -57,7 +62,7 @@ def simulate(config: Config, report: Progress | None = None, run: Drive = drive_
     config = resolved(config)
     built = build(config)
     plan = plan_of(config)
-    world, engine_wall_s, faults = run(built.rules, report, plan)
+    world, engine_wall_s, faults, fleet = run(built.rules, report, plan)
     asked, log, unsent = as_sent(built.rules, world)
     met = warnings_of(plan, faults, config.cluster.instances, asked["arrival_s"], log["outcome"])
     kinds = run_kinds(built)
@@ -82,6 +87,7 @@ def simulate(config: Config, report: Progress | None = None, run: Drive = drive_
         kinds=kinds,
         faults=faults,
         unsent=unsent,
+        fleet=fleet,
     )
 
 
@@ -113,18 +119,25 @@ def warm_up(config: Config) -> None:
     loop.run_until(new_world(rules), rules, 0, 0.0)
 
 
-def drive(world: World, rules: Rules, report: Progress | None = None, plan: Plan = NO_FAULTS) -> Driven:
-    """Run to the end of the last request, through the faults of `plan`."""
+def drive(
+    world: World,
+    rules: Rules,
+    report: Progress | None = None,
+    plan: Plan = NO_FAULTS,
+    sampler: Sampler | None = None,
+) -> Driven:
+    """Run to the end of the last request, through the faults of `plan`; `sampler` looks at it on the way."""
     request, engine_wall_s, happened = 0, 0.0, list[Happened]()
+    run_until = loop.run_until if sampler is None else sampler.run_until
     for at_s, changes in (*moments(plan), (math.inf, [])):
-        request, status, took_s = _run_up_to(world, rules, request, at_s, report)
+        request, status, took_s = _run_up_to(world, rules, request, at_s, report, run_until)
         engine_wall_s += took_s
         if changes and not is_over(world):
             rules, events = apply(world, rules, plan, changes, at_s)
             happened += events
     finish(world, rules, plan)
     check_done(status)
-    return Driven(world, engine_wall_s, tuple(happened))
+    return Driven(world, engine_wall_s, tuple(happened), None if sampler is None else sampler.samples)
 
 
 def check_done(status: int) -> None:
@@ -139,8 +152,13 @@ def check_done(status: int) -> None:
         )
 
 
-def _run_up_to(
-    world: World, rules: Rules, request: int, until_s: float, report: Progress | None
+def _run_up_to(  # noqa: PLR0913, PLR0917  where it is, how far it goes, and by what
+    world: World,
+    rules: Rules,
+    request: int,
+    until_s: float,
+    report: Progress | None,
+    run_until: RunUntil,
 ) -> tuple[int, int, float]:
     """Run from `request` on up to `until_s`: next request, Status, seconds inside the compiled engine.
 
@@ -150,7 +168,7 @@ def _run_up_to(
     engine_wall_s = 0.0
     for end_s in slices_s(world, rules, request, until_s, REQUESTS_PER_SLICE):
         started = time.perf_counter()
-        request, status = loop.run_until(world, rules, request, end_s)
+        request, status = run_until(world, rules, request, end_s)
         engine_wall_s += time.perf_counter() - started
         if report is not None:
             report(request, requests)

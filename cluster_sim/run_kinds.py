@@ -6,10 +6,11 @@ from dataclasses import dataclass, replace
 from cluster_sim.build import bundle_directory
 from cluster_sim.built_kinds import Built
 from cluster_sim.bundle import format as bundle_format
+from cluster_sim.bundle.extent import Extent, extent_of
 from cluster_sim.config import Config
 from cluster_sim.drafting import as_vllm_runs_it, cost_words
 from cluster_sim.instances import InstanceKind, said_by
-from cluster_sim.luck import acceptance_source
+from cluster_sim.luck import Profiles, acceptance_source
 from cluster_sim.traffic import Traffic, traffic
 
 
@@ -23,7 +24,9 @@ class RunKind:
     num_gpu_blocks: int  # of each rank
     bundle_name: str
     bundle_digest: str
+    extent: Extent
     acceptance_source: str
+    acceptance_texts: tuple[str, ...]  # that published profiles were measured on, each once
     draft_cost: str  # words of drafting.cost_words
 
 
@@ -42,10 +45,17 @@ def run_kinds(built: Built) -> tuple[RunKind, ...]:
                 bundle_name=one.bundle.name,
                 bundle_digest=bundle_format.digest(bundle_directory(one.kind.config)),
                 acceptance_source=acceptance_source(one.kind.config),
+                acceptance_texts=_texts(one.profiles),
+                extent=extent_of(one.bundle),
                 draft_cost=cost_words(one.kind.config, one.bundle),
             )
         )
     return tuple(found)
+
+
+def _texts(profiles: Profiles) -> tuple[str, ...]:
+    """What the profiles were measured on, each once."""
+    return tuple(dict.fromkeys(one.measured_on for one in profiles.all() if one.measured_on is not None))
 
 
 def with_vllm_limits(config: Config) -> Config:

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from cluster_sim.anatomy import anatomy_of
 from cluster_sim.batch_means import batch_means
 from cluster_sim.config import Config
 from cluster_sim.executors import drive_of
@@ -34,7 +35,7 @@ def run_single(config: Config, report: Progress) -> Single:
     """
     run = simulate(config, report, drive_of(config.executor))
     summary = {
-        **_with_optima(summarise(run), run.kinds),
+        **_with_tables(summarise(run), run.kinds),
         "batch_means": batch_means(run),
         "engines": server_counts(run),
     }
@@ -43,13 +44,19 @@ def run_single(config: Config, report: Progress) -> Single:
     return Single(run, summary, directory)
 
 
-def _with_optima(summary: Mapping[str, Any], kinds: Sequence[RunKind]) -> dict[str, Any]:
+def _with_tables(summary: Mapping[str, Any], kinds: Sequence[RunKind]) -> dict[str, Any]:
     """`summary` with what the step-time tables say; where instances differ, of each kind by itself."""
-    found = {}
-    for one in kinds:
-        optimum = optimum_of(one.kind.config, one.traffic)
-        found[one.kind.name] = None if optimum is None else summary_of(optimum)
+    found = {one.kind.name: _of_tables(one) for one in kinds}
     if len(kinds) == 1:
-        return {**summary, "optimum": found[kinds[0].kind.name]}
-    parts = {name: {**part, "optimum": found[name]} for name, part in summary["by_instance_kind"].items()}
-    return {**summary, "optimum": None, "by_instance_kind": parts}
+        return {**summary, **found[kinds[0].kind.name]}
+    parts = {name: {**part, **found[name]} for name, part in summary["by_instance_kind"].items()}
+    return {**summary, "optimum": None, "anatomy": None, "by_instance_kind": parts}
+
+
+def _of_tables(one: RunKind) -> dict[str, Any]:
+    """The draft lengths that pay, and what a step is made of."""
+    optimum = optimum_of(one.kind.config, one.traffic)
+    return {
+        "optimum": None if optimum is None else summary_of(optimum),
+        "anatomy": anatomy_of(one.kind.config, one.traffic.kv_tokens),
+    }

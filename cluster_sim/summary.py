@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from cluster_sim.bench_serve import bench_serve
+from cluster_sim.beyond_bundle import warnings_beyond
 from cluster_sim.client_report import of_clients
 from cluster_sim.counters import acceptance, acceptance_by_draft_length, vllm_counters
 from cluster_sim.engine.kinds import Outcome
@@ -60,7 +61,8 @@ def summarise(run: Run) -> dict[str, Any]:
         "faults": rows_of(plan_of(run.config), run.faults),
         "acceptance_source": run.acceptance_source,
         "draft_cost": run.draft_cost,
-        "warnings": list(run.warnings),
+        "acceptance_texts": list(dict.fromkeys(text for kind in run.kinds for text in kind.acceptance_texts)),
+        "warnings": [*run.warnings, *warnings_beyond(run)],
         "simulated_s": duration_s,
         "engine_wall_s": run.engine_wall_s,
         "wall_s": run.wall_s,

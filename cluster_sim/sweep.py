@@ -15,6 +15,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from cluster_sim.anatomy import anatomies_of
 from cluster_sim.bisection import bisections_of, ends, most_trials, rounds
 from cluster_sim.build import build, bundle_directory
 from cluster_sim.bundle import format as bundle_format
@@ -98,6 +99,8 @@ def run_sweep(config: Config, overrides: Sequence[str]) -> int:
         machine = _run_missing(work, config.executor, writer, directory)
         rows = writer.finish()
         comparison = compare_capacities(searches, sweep) if searches else _compared(sweep, trials, rows)
+        axis = comparison["crossover"]["axis"] if sweep.search is None else sweep.search.key
+        comparison["anatomies"] = anatomies_of(trials, axis)
         machine["wall_s"] = time.perf_counter() - started_s
         write_json(directory / SUMMARY, {**comparison, **machine})
     _print_results(comparison, rows, sweep, directory)

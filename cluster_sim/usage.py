@@ -30,7 +30,7 @@ commands:
   report DIR            the page of results, from what is stored alone:
                         report.html in DIR; --markdown: report.md and figures
   report --compare A B  two results side by side, paired where they served the
-                        same arrivals
+                        same arrivals; --output FILE: as a page
   export DIR            results in the formats of others, as stored: --format
                         vllm-bench (JSON of vllm bench serve; of a sweep the
                         tree of vllm bench sweep, or --trial N of it;

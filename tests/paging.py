@@ -12,6 +12,7 @@ CONFIG: dict[str, Any] = {
     "hardware": {"name": "h", "source": "a test"},
     "cluster": {"instances": 1, "bundle": None},
     "speculation": {"method": "eagle3"},
+    "workload": {"classes": None},
     "slo": {"ttft_s": 0.5, "tpot_s": 0.05, "e2el_s": None, "attainment": 0.9},
     "sweep": {
         "name": "made_up",

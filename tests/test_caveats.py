@@ -97,6 +97,13 @@ def with_rows(**changes: object) -> Stored:
             "with +sweep=acceptance_sensitivity.",
         ),
         (
+            caveats.acceptance_of_other_text,
+            {"acceptance_source": "[published] x: y", "acceptance_texts": ["GSM8K at temperature 0"]},
+            "The acceptance was measured on GSM8K at temperature 0, not on your traffic, which may be "
+            "accepted more or less: give your own (speculation.acceptance), or see how far the answer holds "
+            "with +sweep=acceptance_sensitivity.",
+        ),
+        (
             caveats.acceptance_without_source,
             {"acceptance_source": "[given] by the user"},
             "The acceptance was given without a source: name one with speculation.acceptance.source.",
@@ -129,6 +136,20 @@ def test_an_slo_of_ttft_alone_is_called_blind_to_speculation() -> None:
         "The SLO bounds TTFT alone: it does not see what speculation does to each further token."
     )
     assert caveats.slo_of_ttft_alone(stored_of({}, {})) is None
+
+
+def test_classes_that_share_a_profile_are_named_and_only_where_something_drafts() -> None:
+    classes = {"classes": {"chat": {}, "code": {}, "translation": {}}}
+    own = {"method": "eagle3", "acceptance_by_class": {"code": {}}}
+    rows = [row("K=1", 1, 0, 0.01)]
+    assert caveats.classes_of_one_profile(stored_of({}, {}, rows, workload=classes, speculation=own)) == (
+        "The classes chat, translation share one acceptance profile, though kinds of text are accepted "
+        "differently: give each its own with speculation.acceptance_by_class."
+    )
+    both = {"method": "eagle3", "acceptance_by_class": {"code": {}, "chat": {}}}
+    assert caveats.classes_of_one_profile(stored_of({}, {}, rows, workload=classes, speculation=both)) is None
+    off = [row("off", 1, 0, 0.01, acceptance_source="no speculation")]
+    assert caveats.classes_of_one_profile(stored_of({}, {}, off, workload=classes, speculation=own)) is None
 
 
 def test_step_times_of_a_given_bundle_are_not_called_computed() -> None:

@@ -191,6 +191,7 @@ def test_without_a_command_one_simulation_runs(
     summary = json.loads(Path("here/summary.json").read_text())
     assert summary["requests"]["completed"] == 20
     assert {path.name for path in Path("here").iterdir()} == {
+        "fleet.parquet",
         "manifest.yaml",
         "report.html",
         "requests",

@@ -15,6 +15,7 @@ from sweeping import SMALL, swept
 
 from cluster_sim import cli
 from cluster_sim.errors import UserError
+from cluster_sim.report.anatomy_sections import NAMES
 from cluster_sim.report.page import page_of, write_page
 from cluster_sim.report.stored import read_results
 from cluster_sim.report.words import seconds
@@ -161,7 +162,25 @@ def test_a_simulation_shows_the_intervals_of_its_steady_means(run: Path, tmp_pat
     assert rows["whole answer (E2E)"] == "-"
 
 
-def test_a_study_shows_its_verdict_its_search_and_the_file_for_vllm(study: Path) -> None:
+def test_the_parts_of_a_step_are_those_of_the_summary(run: Path, sweep: Path) -> None:
+    found = json.loads((run / "summary.json").read_text())["anatomy"]
+    ((head, *rows),) = tables_of(run / "report.html")["anatomy"]
+    parts = [part for part in NAMES if part in found["parts_s"]]
+    assert head == ["Batch size", "K", "Step", *(NAMES[part] for part in parts)]
+    columns = [found["step_s"], *(found["parts_s"][part] for part in parts)]
+    times = [[seconds(time_s) for time_s in times_s] for times_s in zip(*columns, strict=True)]
+    numbers = zip(found["batch_size"], found["draft_length"], times, strict=True)
+    assert rows == [[str(size), str(drafts), *each] for size, drafts, each in numbers]
+    arms = json.loads((sweep / "summary.json").read_text())["anatomies"]
+    assert [(arm, len(entries), entries[0]["axes"]) for arm, entries in arms.items()] == [
+        (arm, 1, {}) for arm in ("off", "K=1", "K=3", "K=5", "schedule")
+    ]
+    assert set(arms["K=3"][0]["draft_length"]) == {3}
+    assert "draft" not in arms["off"][0]["parts_s"]
+    assert len(tables_of(sweep / "report.html")["anatomy"]) == 2  # the baseline, and an arm that drafts
+
+
+def test_a_study_shows_its_verdict_its_search_and_the_file_for_vllm(study: Path, tmp_path: Path) -> None:
     summary, page = json.loads((study / "summary.json").read_text()), (study / "report.html").read_text()
     tables = tables_of(study / "report.html")
     ((_, *rows),) = tables["verdict"]
@@ -170,6 +189,11 @@ def test_a_study_shows_its_verdict_its_search_and_the_file_for_vllm(study: Path)
         assert float(cells[1].split()[0]) == pytest.approx(one["value"]["value"], abs=0.051)
     ((_, *trials),) = tables["history"]
     assert len(trials) == len(summary["search"]["history"]) == 16 - summary["search"]["stopped_early"]
+    assert summary["search"]["importance"] is None
+    assert f"Not shown: {len(trials)} trials ran to their end, too few to tell." in page
+    few = {"search": {**summary["search"], "importance": {"edge 1": 0.25, "buckets with K >= 1": 0.75}}}
+    ((_, *rows),) = tables_of(write_page(changed_copy(study, tmp_path / "more", **few)))["importance"]
+    assert rows == [["buckets with K >= 1", "75.0%"], ["edge 1", "25.0%"]]
     assert f"Recommended: {summary['verdict']['recommended']}" in page
     schedule = study / "schedule.json"
     assert not schedule.exists() or json.dumps(json.loads(schedule.read_text())["method"])[1:-1] in page
@@ -321,6 +345,57 @@ def test_results_of_other_arrivals_are_not_paired(
     assert "[" not in out.replace(str(tmp_path), "")
 
 
+def test_80_columns_hold_a_comparison_with_every_word_whole(
+    sweep: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    assert cli.main(["report", "--compare", str(sweep), str(sweep)]) == 0
+    _, _, *lines = capsys.readouterr().out.splitlines()
+    assert max(map(len, lines)) <= 80
+    text = "\n".join(lines)
+    assert "\u2026" not in text
+    for words in (" schedule at ", " requests/s\n", "  output tokens/s ", "  good requests/s "):
+        assert words in text
+
+
+def test_the_page_of_two_results_shows_what_differs_and_the_numbers_of_the_terminal(
+    sweep: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    other = tmp_path / "other"
+    shutil.copytree(sweep, other)
+    manifest = yaml.safe_load((other / "manifest.yaml").read_text())
+    manifest["config"]["engine"]["max_num_seqs"] = 7
+    (other / "manifest.yaml").write_text(yaml.safe_dump(manifest))
+    page = tmp_path / "pair.html"
+    assert cli.main(["report", "--compare", str(sweep), str(other), "--output", str(page)]) == 0
+    assert capsys.readouterr().out == f"{page}\n"
+    tables = tables_of(page)
+    ((_, *settings),) = tables["settings"]
+    before = yaml.safe_load((sweep / "manifest.yaml").read_text())["config"]["engine"]["max_num_seqs"]
+    assert settings == [["engine.max_num_seqs", json.dumps(before), "7"]]
+    ((head, *rows),) = tables["numbers"]
+    assert head == ["Arm", "Point", "Number", "A", "B", "B / A"]
+    assert len(rows) == 50
+    tpot_s = [row["tpot_s.mean"] for row in read_trials(sweep) if row["arm"] == "K=3"]
+    shown = [cells[3] for cells in rows if cells[0] == "K=3" and cells[2] == "TPOT mean"]
+    assert shown == [seconds(sum(tpot_s[at : at + 2]) / 2) for at in (0, 2)]
+    assert "A and B: The smallest run measured" in page.read_text()
+
+
+def test_a_sweep_that_compares_ttft_shows_its_ratios(sweep: Path, tmp_path: Path) -> None:
+    shutil.copytree(sweep, tmp_path / "ttft")
+    manifest = yaml.safe_load((tmp_path / "ttft" / "manifest.yaml").read_text())
+    manifest["config"]["sweep"]["compare"] = ["ttft_p99_s"]
+    (tmp_path / "ttft" / "manifest.yaml").write_text(yaml.safe_dump(manifest))
+    page = write_page(tmp_path / "ttft")
+    tables = tables_of(page)["crossover"]
+    assert len(tables) == 4
+    summary = json.loads((sweep / "summary.json").read_text())
+    ratios = [summary["vs_baseline"][arm][0]["ttft_p99_s"]["ratio"] for arm in tables[0][0][1:]]
+    assert [float(cell.partition(" ")[0]) for cell in tables[0][1][1:]] == pytest.approx(ratios, abs=0.0051)
+    assert "below 1 for TTFT and TPOT." in page.read_text()
+
+
 @pytest.mark.parametrize(
     ("words", "error"),
     [
@@ -336,8 +411,13 @@ def test_results_of_other_arrivals_are_not_paired(
         ),
         (
             ["report", "--compare", "--markdown", "a", "b"],
-            "--compare prints a table and writes nothing, but got --markdown too (command line). Leave "
-            "--markdown out.",
+            "--compare prints a table, or writes a page with --output FILE, but got --markdown too (command "
+            "line). Leave --markdown out.",
+        ),
+        (
+            ["report", "--output", "page.html", "a"],
+            "--output is where the page of --compare goes, but got no --compare (command line). Leave it "
+            "out: pages stand in DIR.",
         ),
     ],
 )

@@ -14,6 +14,7 @@ from matplotlib import image as mpl_image
 from studying import studied
 from sweeping import SMALL, swept
 
+from cluster_sim import cli
 from cluster_sim.report.page import write_page
 
 pytestmark = pytest.mark.slow
@@ -68,7 +69,10 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     sweep, study = tmp_path_factory.mktemp("sweep"), tmp_path_factory.mktemp("study")
     assert swept(sweep, *SMALL, "sweep.axes.workload.request_rate=[4,40,60]") == 0
     assert studied(study) == 0
-    return {"sweep": write_page(sweep), "study": write_page(study)}
+    run = tmp_path_factory.mktemp("run")
+    four = ["cluster.instances=4", "workload.request_rate=160", "workload.requests=400"]
+    assert cli.main(["executor=serial", *four, "output.page=false", f"output.dir={run}"]) == 0
+    return {"sweep": write_page(sweep), "study": write_page(study), "run": write_page(run)}
 
 
 def pictures() -> Path | None:
@@ -106,7 +110,7 @@ def probed(browser: str, page: Path, width: int, directory: Path) -> tuple[dict[
 
 
 @pytest.mark.parametrize("width", WIDTHS)
-@pytest.mark.parametrize("kind", ["sweep", "study"])
+@pytest.mark.parametrize("kind", ["sweep", "study", "run"])
 def test_no_label_is_clipped_or_covered_and_no_page_scrolls_sideways(
     browser: str, pages: dict[str, Path], kind: str, width: int, tmp_path: Path
 ) -> None:

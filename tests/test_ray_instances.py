@@ -128,7 +128,7 @@ def test_a_simulation_on_two_hosts_leaves_the_same_files_and_reports_progress(tm
         config = compose([*common, f"executor={name}", *workers, f"output.dir={tmp_path / name}"])
         run_single(config, lambda done, total: seen.append((done, total)))
         assert seen[-1] == (400, 400)
-    for file in ("trials.parquet", "requests/trial-00000.parquet"):
+    for file in ("trials.parquet", "requests/trial-00000.parquet", "fleet.parquet"):
         assert (tmp_path / "serial" / file).read_bytes() == (tmp_path / "ray" / file).read_bytes()
 
 

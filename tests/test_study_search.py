@@ -161,3 +161,19 @@ def test_a_stopped_trial_is_pruned_and_no_candidate_for_the_verdict(tmp_path: Pa
     search.tell(one, scored(1.0), scored(1.0), is_stopped=True)
     assert search.told == []
     assert search.num_stopped == 1
+
+
+def test_what_matters_in_a_search_is_told_from_fifty_trials_on(tmp_path: Path) -> None:
+    """A landscape of the second bucket alone: no other parameter has half of its share."""
+    search = search_over(FREE, tmp_path / "journal", STARTS)
+    run_alone(search, lambda candidate: float(candidate.lengths[1]), 49)
+    assert search.importances() is None
+    again = search_over(FREE, tmp_path / "again", STARTS)
+    run_alone(again, lambda candidate: float(candidate.lengths[1]), 100)
+    shares = again.importances()
+    assert shares is not None
+    assert shares.keys() == FREE.bounds.keys()
+    assert sum(shares.values()) == pytest.approx(1.0)
+    first, second = sorted(shares, key=lambda name: -shares[name])[:2]
+    assert first == list(FREE.bounds)[1]
+    assert shares[second] < shares[first] / 2

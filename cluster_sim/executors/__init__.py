@@ -15,6 +15,7 @@ from cluster_sim.executors.address import AUTO, check_answers, given_address
 from cluster_sim.executors.cores import cores_here, pays_on_ray
 from cluster_sim.executors.serial import Serial
 from cluster_sim.faults import Plan
+from cluster_sim.fleet import Sampler
 from cluster_sim.run import NO_FAULTS, Drive, Driven, Progress, drive_here
 
 T = TypeVar("T")
@@ -60,15 +61,15 @@ def check_reachable(config: ExecutorConfig) -> None:
 def drive_of(config: ExecutorConfig) -> Drive:
     """How one simulation is run: here, or its instances on Ray if asked for or, with `auto`, if that pays.
 
-    One with faults is run here: they change several instances and the router at one moment. So is one whose
-    clients wait: an answer of one instance is an arrival at another, at once.
+    Either way its fleet is sampled. One with faults is run here: they change several instances and the router
+    at one moment. So is one whose clients wait: an answer of one instance is an arrival at another, at once.
     """
 
     def drive(rules: Rules, report: Progress | None, plan: Plan = NO_FAULTS) -> Driven:
         is_auto, workers = config.kind is ExecutorKind.auto, config.workers or cores_here()
         is_spread = chosen_kind(config, 1) is ExecutorKind.ray or (is_auto and pays_on_ray(rules, workers))
         if plan.faults or rules.workload.clients or not is_spread:
-            return drive_here(rules, report, plan)
+            return drive_here(rules, report, plan, Sampler(rules))
         from cluster_sim.executors.ray_instances import open_instances  # noqa: PLC0415  as below
 
         with open_instances(config, rules) as hosts:

@@ -84,16 +84,16 @@ def _gpus(stored: Stored, row: Row) -> int | None:
 
 def _traffic(stored: Stored, row: Row) -> dict[str, Any]:
     """`inf`, as with vLLM's --self-timed, where the clients follow times of their own and no rate."""
-    rate, arrivals, shape, trace = (
+    rate, arrivals, shape, trace, clients = (
         setting_of(stored, row, f"workload.{name}")
-        for name in ("request_rate", "arrivals", "burstiness", "trace")
+        for name in ("request_rate", "arrivals", "burstiness", "trace", "max_concurrency")
     )
-    drawn = {"poisson": 1.0, "gamma": shape, "constant": "inf"}
+    drawn = {"poisson": 1.0, "gamma": shape, "constant": "inf", "closed_loop": 1.0}  # 1.0: not given
     known = trace is None and UNKNOWN not in (arrivals, shape)
     return {
         "request_rate": "inf" if rate in (None, UNKNOWN) else rate,
         "burstiness": drawn.get(arrivals) if known else None,
-        "max_concurrency": None,
+        "max_concurrency": None if clients is UNKNOWN else clients,
     }
 
 

@@ -117,10 +117,26 @@ def acceptance_of_other_text(stored: Stored) -> str | None:
     """A published profile is of the text that it was measured on."""
     if not any(source.startswith("[published]") for source in _acceptance_sources(stored)):
         return None
+    texts = sorted({text for row in stored.rows for text in row.get("acceptance_texts") or []})
+    measured_on = " and ".join(texts) or "the text of a benchmark"
     return (
-        "The acceptance was measured on the text of a benchmark, not on your traffic, which may be accepted "
+        f"The acceptance was measured on {measured_on}, not on your traffic, which may be accepted "
         "more or less: give your own (speculation.acceptance), or see how far the answer holds with "
         "+sweep=acceptance_sensitivity."
+    )
+
+
+def classes_of_one_profile(stored: Stored) -> str | None:
+    """Texts of different kinds are accepted differently."""
+    names = list(stored.config["workload"].get("classes") or {})
+    own = stored.config["speculation"].get("acceptance_by_class") or {}
+    others = [name for name in names if name not in own]
+    drafts = any(source != "no speculation" for source in _acceptance_sources(stored))
+    if not drafts or len(others) < 2:  # noqa: PLR2004  two have one profile
+        return None
+    return (
+        f"The classes {', '.join(others)} share one acceptance profile, though kinds of text are accepted "
+        "differently: give each its own with speculation.acceptance_by_class."
     )
 
 
@@ -165,6 +181,7 @@ ASKED: Sequence[Callable[[Stored], str | None]] = (
     slo_of_ttft_alone,
     warm_prefix_cache,
     acceptance_of_other_text,
+    classes_of_one_profile,
     acceptance_without_source,
     computed_step_times,
 )

@@ -16,21 +16,23 @@ from matplotlib.axes import Axes
 from matplotlib.backends.backend_svg import FigureCanvasSVG
 from matplotlib.figure import Figure as Canvas
 
+from cluster_sim.report.margins import LABEL_POINTS, POINTS_PER_IN, TEXT_POINTS, place_panels
+
 WIDE_IN, NARROW_IN = 7.2, 3.5  # inches of 100 CSS pixels: a laptop's column, and a phone's
 PANEL_IN = 2.7  # height
-PIXELS_PER_IN, POINTS_PER_IN = 100.0, 72.0
-LABEL_POINTS, LINE_POINTS = 8.0, 9.5
+LINE_POINTS = 9.5  # from one label beside a line's end to the next
 ROW_LETTERS = 22  # of a line of a row's name
 
 # Neutral colours in their light form. No data has them, so that they can be replaced by CSS variables.
 INK, MUTED, RULE, PAPER = "#1b1c1d", "#5f6368", "#d5d7da", "#fffffe"
-VARIABLES = {INK: "--ink", MUTED: "--muted", RULE: "--rule", PAPER: "--paper"}
+BLUE = "#0072b2"  # too dark for a dark page
+VARIABLES = {INK: "--ink", MUTED: "--muted", RULE: "--rule", PAPER: "--paper", BLUE: "--blue"}
 
 # Draft lengths: Okabe and Ito's colours (2008), told apart with any kind of colour vision; off is grey.
 OFF = "#8c8c8c"
-DRAFTS = ("#b3b3b3", "#56b4e9", "#cc79a7", "#0072b2", "#e69f00", "#d55e00", "#009e73", "#a6761d", "#7570b3")
+DRAFTS = ("#b3b3b3", "#56b4e9", "#cc79a7", BLUE, "#e69f00", "#d55e00", "#009e73", "#a6761d", "#7570b3")
 SCHEDULE = INK
-OTHERS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#7570b3", "#a6761d")
+OTHERS = (BLUE, "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#7570b3", "#a6761d")
 # Parts of a whole, which are no draft lengths: steps of Crameri's batlow (2018), of rising lightness.
 PARTS = ("#1c5460", "#3c6d56", "#687b3e", "#9d892b", "#d29343", "#f8a17b", "#fdb7bc", "#faccfa")
 
@@ -38,8 +40,8 @@ STYLE = {
     "svg.fonttype": "none",
     "svg.hashsalt": "cluster_sim",
     "font.family": "sans-serif",
-    "font.size": 9.0,
-    "axes.titlesize": 9.0,
+    "font.size": TEXT_POINTS,
+    "axes.titlesize": TEXT_POINTS,
     "axes.titleweight": "bold",
     "axes.titlelocation": "left",
     "axes.edgecolor": MUTED,
@@ -88,11 +90,19 @@ class Figure:
 
 
 def figure(  # noqa: PLR0913, PLR0917  what a figure is made of
-    name: str, title: str, alt: str, panels: int, draw: Draw, height_in: float = PANEL_IN
+    name: str,
+    title: str,
+    alt: str,
+    panels: int,
+    draw: Draw,
+    height_in: float = PANEL_IN,
+    columns: int | None = None,
 ) -> Figure:
-    """Draw `panels` of a height side by side, and one above the other where it is narrow."""
-    wide = _drawn(draw, (1, panels), (WIDE_IN, height_in + 0.3), alt)
-    narrow = _drawn(draw, (panels, 1), (NARROW_IN, height_in * panels + 0.3), alt)
+    """Draw `panels` of a height in `columns`, by default side by side, and one column where it is narrow."""
+    columns = columns or panels
+    rows = -(-panels // columns)
+    wide = _drawn(draw, (rows, columns), (WIDE_IN, height_in * rows + 0.3), alt, panels)
+    narrow = _drawn(draw, (panels, 1), (NARROW_IN, height_in * panels + 0.3), alt, panels)
     return Figure(name, title, alt, wide, narrow)
 
 
@@ -107,15 +117,14 @@ def label_ends(panels: Sequence[tuple[Axes, Sequence[End]]]) -> None:
     Call it last, for all panels at once, with limits and scales set and room to the right (room_for_labels).
     """
     canvas = cast(Canvas, panels[0][0].figure)
-    cast(Any, canvas.get_layout_engine()).execute(canvas)  # places the panels
+    place_panels(canvas)
     for axes, ends in panels:
         axes.get_ylim()  # settles it
         _label(axes, ends)
 
 
 def _label(axes: Axes, ends: Sequence[End]) -> None:
-    per_point = PIXELS_PER_IN / POINTS_PER_IN
-    heights = [float(axes.transData.transform((end.x, end.y))[1]) / per_point for end in ends]
+    heights = [float(axes.transData.transform((end.x, end.y))[1]) for end in ends]
     for end, height, apart in zip(ends, heights, _apart(heights, LINE_POINTS), strict=True):
         axes.annotate(
             end.label,
@@ -137,13 +146,6 @@ def name_rows(axes: Axes, names: Sequence[str]) -> None:
 def height_of_rows(names: Sequence[str], row_in: float) -> float:
     """Height of rows with these names, in inches, where a line takes `row_in`."""
     return row_in * sum(len(wrap(name, ROW_LETTERS)) for name in names)
-
-
-def legend_above(axes: Axes) -> None:
-    """Name what is drawn, above the panel, in as many columns as there is room for."""
-    canvas = cast(Canvas, axes.figure)
-    columns = 2 if canvas.get_figwidth() <= NARROW_IN else 4
-    canvas.legend(frameon=False, fontsize=LABEL_POINTS, ncols=columns, loc="outside upper left")
 
 
 def room_for_labels(axes: Axes, values: Sequence[float], share: float) -> None:
@@ -178,14 +180,17 @@ def _apart(heights: Sequence[float], least: float) -> list[float]:
     return moved
 
 
-def _drawn(draw: Draw, shape: tuple[int, int], size_in: tuple[float, float], alt: str) -> str:
+def _drawn(draw: Draw, shape: tuple[int, int], size_in: tuple[float, float], alt: str, number: int) -> str:
     with mpl.rc_context(cast(Any, STYLE)):
-        canvas = Canvas(figsize=size_in, dpi=PIXELS_PER_IN, layout="constrained")
-        FigureCanvasSVG(canvas)
-        panels = canvas.subplots(*shape, squeeze=False)
-        draw([axes for row in panels for axes in row])
+        canvas = Canvas(figsize=size_in, dpi=POINTS_PER_IN)  # a pixel is a point
+        panels = canvas.subplots(*shape, squeeze=False).flat
+        for unused in panels[number:]:
+            unused.remove()
+        draw(list(panels[:number]))
+        place_panels(canvas)
         text = io.StringIO()
-        canvas.savefig(text, format="svg", metadata={"Date": None, "Creator": None})
+        writer = cast(Any, FigureCanvasSVG(canvas))
+        writer.print_svg(text, metadata={"Date": None, "Creator": None})  # savefig draws twice
     return _for_a_page(text.getvalue(), alt)
 
 

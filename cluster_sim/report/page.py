@@ -11,9 +11,11 @@ from jinja2 import Environment, PackageLoader, StrictUndefined, select_autoescap
 
 from cluster_sim.files import write_text
 from cluster_sim.report import (
+    anatomy_sections,
     answer,
     capacity_sections,
     caveats,
+    fleet_sections,
     front_sections,
     parts_sections,
     provenance,
@@ -35,6 +37,7 @@ SECTIONS: Sequence[Callable[[Stored], Sequence[Section]]] = (  # in the order of
     sweep_sections.crossovers,
     sweep_sections.latencies,
     run_sections.latencies,
+    fleet_sections.fleet,
     parts_sections.classes,
     parts_sections.kinds,
     schedule_sections.of_run,
@@ -44,12 +47,14 @@ SECTIONS: Sequence[Callable[[Stored], Sequence[Section]]] = (  # in the order of
     sweep_sections.acceptance,
     run_sections.chunks,
     sweep_sections.chunks,
+    anatomy_sections.anatomy,
     run_sections.time,
     sweep_sections.time,
     run_sections.memory,
     sweep_sections.memory,
     study_sections.sensitivity,
     study_sections.history,
+    study_sections.importance,
     trial_table.baseline,
     trial_table.trials,
     provenance.sources,
@@ -71,6 +76,11 @@ def write_page(directory: Path) -> Path:
 
 def page_of(stored: Stored) -> str:
     """The HTML of the page."""
+    return rendered(answer.head_of(stored), caveats.caveats(stored), sections_of(stored))
+
+
+def rendered(head: answer.Head, found: Sequence[str], sections: Sequence[Section]) -> str:
+    """The HTML of a page of `sections`; `found` could make it wrong."""
     environment = Environment(
         loader=PackageLoader("cluster_sim.report", "assets"),
         autoescape=select_autoescape(["j2"]),
@@ -79,8 +89,7 @@ def page_of(stored: Stored) -> str:
         lstrip_blocks=True,
     )
     template = environment.get_template("page.html.j2")
-    head, found = answer.head_of(stored), caveats.caveats(stored)
-    return template.render(head=head, caveats=found, sections=sections_of(stored))
+    return template.render(head=head, caveats=found, sections=sections)
 
 
 def sections_of(stored: Stored) -> list[Section]:

@@ -16,9 +16,9 @@ from cluster_sim.report.figures import (
     Figure,
     figure,
     height_of_rows,
-    legend_above,
     name_rows,
 )
+from cluster_sim.report.margins import legend_above
 from cluster_sim.report.stored import Tree
 from cluster_sim.report.words import GIB
 
@@ -67,7 +67,7 @@ def acceptance(positions: Mapping[str, Sequence[float]], looks: Mapping[str, Loo
         axes.set(ylim=(0, 100), xlabel="Position in the draft", ylabel="Accepted (%)", xlim=(0.7, most + 0.3))
         axes.set_xticks(range(1, most + 1))
         if len(positions) > 1:
-            legend_above(axes)
+            legend_above(panels)
 
     alt = "Share of drafts accepted by position, of the drafts that had the position."
     return figure("acceptance", "Drafts accepted, of those that had the position", alt, 1, draw)
@@ -86,7 +86,7 @@ def chunks(histograms: Mapping[str, Sequence[float]], colours: Mapping[str, str]
         axes.set(xlabel="Tokens that come together", ylabel="Share of the chunks (%)")
         axes.set_xticks(range(1, 1 + max(len(counts) for counts in histograms.values())))
         if len(histograms) > 1:
-            legend_above(axes)
+            legend_above(panels)
 
     return figure("chunks", "Tokens per chunk", "Histogram of the tokens delivered together.", 1, draw)
 
@@ -107,7 +107,7 @@ def bars(name: str, title: str, unit: str, parts: Mapping[str, Mapping[str, floa
         axes.set_xlabel(unit)
         axes.invert_yaxis()
         axes.grid(visible=False, axis="y")
-        legend_above(axes)
+        legend_above(panels)
 
     height_in = height_of_rows(list(parts), BAR_IN) + BAR_IN + LEGEND_IN
     return figure(name, title, f"{title}: stacked bars, {unit}.", 1, draw, height_in)

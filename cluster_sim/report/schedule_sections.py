@@ -10,7 +10,8 @@ import numpy as np
 from matplotlib.axes import Axes
 from numpy.typing import ArrayLike, NDArray
 
-from cluster_sim.report.figures import INK, MUTED, OTHERS, Figure, figure, legend_above
+from cluster_sim.report.figures import INK, MUTED, OTHERS, Figure, figure
+from cluster_sim.report.margins import legend_above
 from cluster_sim.report.points import busiest, where
 from cluster_sim.report.recommended import recommended
 from cluster_sim.report.section import Section, Table
@@ -114,7 +115,7 @@ def _draw_steps(axes: Axes, steps: Mapping[str, Ranges]) -> None:
     twin.set(ylim=(0, most + 1), ylabel="Draft length K (tokens)")
     twin.set_yticks(range(most + 1))
     twin.spines["right"].set_visible(True)
-    legend_above(twin)
+    legend_above([twin])
 
 
 def _histogram(stored: Stored, arm: str, axes: Tree, seeds: set[int] | None) -> NDArray[np.float64]:

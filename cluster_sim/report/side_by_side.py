@@ -4,7 +4,9 @@ Where both served the same arrivals (the digests of their workloads are equal) t
 ratio has Fieller's interval; else there is none, since nothing says which seed belongs to which.
 """
 
+import itertools
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -36,32 +38,69 @@ PAIRED = "Same arrivals in both: ratios are paired by seed; + better, - worse, =
 UNPAIRED = "Other arrivals in each: ratios have no interval, and differences may be chance."
 
 
+@dataclass(frozen=True)
+class Line:
+    """A number of both at a place."""
+
+    place: Place
+    heading: str
+    first: str
+    second: str
+    ratio: str  # of the second to the first, with its interval and its verdict
+
+
+@dataclass(frozen=True)
+class Pair:
+    """Two results and what they have in common."""
+
+    first: Stored
+    second: Stored
+    is_paired: bool
+    lines: Sequence[Line]
+
+    @property
+    def words(self) -> str:
+        """What the ratios are."""
+        return PAIRED if self.is_paired else UNPAIRED
+
+
+def read_pair(first: Path, second: Path) -> Pair:
+    """Both results, compared.
+
+    Raises:
+        UserError: one has no results, or they have nothing in common.
+    """
+    one, other = read_results(first), read_results(second)
+    mine, theirs = _rows_by_place(one), _rows_by_place(other)
+    is_paired = _workloads(one) == _workloads(other)
+    shared = [place for place in mine if place in theirs]
+    if not shared:
+        remedy = "Compare runs, or sweeps with an arm and a point in common."
+        raise UserError(
+            "two results are compared where they share an arm at a point", "none", str(second), remedy
+        )
+    lines = [line for place in shared for line in _lines(place, mine[place], theirs[place], is_paired)]
+    return Pair(one, other, is_paired, lines)
+
+
 def side_by_side(first: Path, second: Path) -> str:
     """The table, as wide as the terminal.
 
     Raises:
         UserError: one has no results, or they have nothing in common.
     """
-    results = [read_results(directory) for directory in (first, second)]
-    rows = [_rows_by_place(stored) for stored in results]
-    is_paired = _workloads(results[0]) == _workloads(results[1])
-    shared = [place for place in rows[0] if place in rows[1]]
-    if not shared:
-        remedy = "Compare runs, or sweeps with an arm and a point in common."
-        raise UserError(
-            "two results are compared where they share an arm at a point", "none", str(second), remedy
-        )
+    pair = read_pair(first, second)
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
-    for name in ("arm", "point", "what"):
-        table.add_column(name)
+    table.add_column("", overflow="fold")
     for name in ("A", "B", "B / A"):
         table.add_column(name, justify="right", no_wrap=True)
-    for place in shared:
-        for cells in _lines(place, rows[0][place], rows[1][place], is_paired):
-            table.add_row(*cells)
+    for place, lines in itertools.groupby(pair.lines, lambda line: line.place):
+        if any(place):
+            table.add_row(" at ".join(filter(None, place)))
+        for line in lines:
+            table.add_row(f"  {line.heading}", line.first, line.second, line.ratio)
     heads = [Text(f"{name}: {directory}") for name, directory in (("A", first), ("B", second))]
-    words = Text(PAIRED if is_paired else UNPAIRED, style="dim")
-    return to_text(Group(*heads, table, words), width(), colours=False).rstrip("\n")
+    return to_text(Group(*heads, table, Text(pair.words, style="dim")), width(), colours=False).rstrip("\n")
 
 
 def _rows_by_place(stored: Stored) -> dict[Place, dict[int, Row]]:
@@ -83,17 +122,15 @@ def _workloads(stored: Stored) -> Any:
 
 def _lines(
     place: Place, first: Mapping[int, Row], second: Mapping[int, Row], is_paired: bool
-) -> Iterator[Sequence[str]]:
-    names = list(place)
+) -> Iterator[Line]:
     seeds = [sorted(first.keys() & second.keys())] * 2 if is_paired else [sorted(first), sorted(second)]
     for key, (heading, is_time, more_is_better) in COMPARED.items():
         values = [_values(rows, of, key) for rows, of in zip((first, second), seeds, strict=True)]
         if not all(values):
             continue
         means = [sum(each) / len(each) for each in values]
-        shown = [seconds(mean) if is_time else figures(mean) for mean in means]
-        yield (*names, heading, *shown, _ratio(values, means, is_paired, more_is_better))
-        names = ["", ""]
+        one, other = (seconds(mean) if is_time else figures(mean) for mean in means)
+        yield Line(place, heading, one, other, _ratio(values, means, is_paired, more_is_better))
 
 
 def _values(rows: Mapping[int, Row], seeds: Sequence[int], key: str) -> list[float]:

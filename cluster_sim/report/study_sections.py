@@ -12,7 +12,7 @@ from cluster_sim.report.objectives import TIMES, WHOLE
 from cluster_sim.report.section import Section, Table
 from cluster_sim.report.stored import Kind, Stored, Tree
 from cluster_sim.report.study import asked, load_words, number_words, stands, value_words
-from cluster_sim.report.words import NOTHING
+from cluster_sim.report.words import NOTHING, percent
 from cluster_sim.study.export import SCHEDULE
 
 
@@ -106,6 +106,27 @@ def history(stored: Stored) -> Sequence[Section]:
 def _more_is_better(summary: Tree) -> bool:
     """Of the objective; results of an earlier version do not say it."""
     return bool(summary.get("more_is_better", summary["objective"] not in (*TIMES, WHOLE)))
+
+
+def importance(stored: Stored) -> Sequence[Section]:
+    """Which parameters of the search mattered."""
+    told = stored.summary.get("search", {}).get("history") if stored.kind is Kind.study else None
+    if not told:
+        return []
+    shares = stored.summary["search"].get("importance")
+    title = "What mattered in the search"
+    if shares is None:
+        why = f"{len(told)} trials ran to their end, too few to tell"
+        if stored.summary.get("front"):
+            why = "the search was for two objectives"
+        return [Section("importance", title, [f"Not shown: {why}."])]
+    words = [
+        "Share of each parameter in what makes a trial one of the best tenth (PED-ANOVA), among the points "
+        "that the search chose to try: it tried more of what looked good."
+    ]
+    ordered = sorted(shares.items(), key=lambda item: (-item[1], item[0]))
+    rows = [[name, percent(share)] for name, share in ordered]
+    return [Section("importance", title, words, tables=[Table(("Parameter", "Share"), rows)])]
 
 
 def _best_so_far(more_is_better: bool, told: Sequence[Tree]) -> list[float]:

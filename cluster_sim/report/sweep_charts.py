@@ -26,6 +26,8 @@ LATENCIES = {  # path in the summary -> title, key of the SLO, unit
     ("tpot_s", "mean"): ("TPOT, mean (ms)", "tpot_s", 1e3),
     ("e2el_s", "mean"): ("E2E, mean (s)", "e2el_s", 1.0),
 }
+TTFT = {"ttft_p99_s": "TTFT p99, ratio"}  # where a sweep asks for it
+MOST_BESIDE = 3  # panels side by side
 Curve = Sequence[tuple[Tree, tuple[float, float, float]]]  # entry, and value, low, high
 CROWDED = 0.15  # half of an axis' values in so small a part of it: it is logarithmic
 
@@ -41,6 +43,7 @@ class Slice:
     looks: Mapping[str, Look]
     baseline: str
     slo: Tree
+    ratio_titles: Mapping[str, str]  # key of an entry of `ratios` -> title of its panel
 
     @property
     def label(self) -> str:
@@ -78,7 +81,13 @@ def slices_of(stored: Stored) -> Iterator[Slice]:
             looks_of(stored),
             stored.baseline,
             stored.config["slo"],
+            ratio_titles(stored),
         )
+
+
+def ratio_titles(stored: Stored) -> dict[str, str]:
+    """What is shown of the ratios to the baseline, with their titles."""
+    return {**(TTFT if TTFT.keys() & set(stored.compared) else {}), **RATIOS}
 
 
 def crossover(part: Slice) -> Figure:
@@ -86,7 +95,7 @@ def crossover(part: Slice) -> Figure:
 
     def draw(panels: Sequence[Axes]) -> None:
         ends: list[list[End]] = []
-        for axes, (name, title) in zip(panels, RATIOS.items(), strict=True):
+        for axes, (name, title) in zip(panels, part.ratio_titles.items(), strict=True):
             axes.axhline(1.0, color=INK, linewidth=1.0)
             curves = {
                 arm: [(entry, _bounds(entry[name], "ratio")) for entry in entries if entry[name] is not None]
@@ -96,10 +105,13 @@ def crossover(part: Slice) -> Figure:
             _finish(axes, part, title, ends[-1])
         label_ends(list(zip(panels, ends, strict=True)))
 
-    better = "Above 1 is better for throughput and goodput, below 1 for TPOT."
+    times = "TTFT and TPOT" if TTFT.keys() <= part.ratio_titles.keys() else "TPOT"
+    better = f"Above 1 is better for throughput and goodput, below 1 for {times}."
     alt = f"Ratio of every arm to {part.baseline} over {part.label}, with 95 % intervals. {better}"
     title = f"Ratio to {part.baseline} on the same arrivals, with 95 % intervals{part.where}. {better}"
-    return figure(f"crossover{part.suffix}", title, alt, len(RATIOS), draw)
+    number = len(part.ratio_titles)
+    columns = number if number <= MOST_BESIDE else 2
+    return figure(f"crossover{part.suffix}", title, alt, number, draw, columns=columns)
 
 
 def latency_curves(part: Slice) -> Figure:

@@ -25,7 +25,9 @@ def crossovers(stored: Stored) -> Sequence[Section]:
     if flips:
         said += ["By batch size, in output tokens of a busy second:", *flips]
     drawn = [sweep_charts.crossover(part) for part in sweep_charts.slices_of(stored)]
-    tables = [_ratio_table(stored.summary, name, title) for name, title in sweep_charts.RATIOS.items()]
+    tables = [
+        _ratio_table(stored.summary, name, title) for name, title in sweep_charts.ratio_titles(stored).items()
+    ]
     return [_drawn_or_shown("crossover", f"Against {stored.baseline}", said, drawn, tables)]
 
 

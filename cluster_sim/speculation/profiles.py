@@ -19,6 +19,7 @@ from cluster_sim.speculation.acceptance import (
 from cluster_sim.speculation.published import Published, load
 
 AUTO = "auto"
+NOT_STATED = "not stated"  # of an entry's text
 
 
 @dataclass(frozen=True)
@@ -31,6 +32,7 @@ class Profile:
     source: str  # [published] NAME: source, or [given] source
     measured: tuple[int, ...]  # draft lengths at which its numbers hold as they stand; none: at all
     warnings: tuple[str, ...] = ()
+    measured_on: str | None = None  # the text, and the temperature of sampling; None: not a published one
 
 
 def resolve(acceptance: AcceptanceConfig, model: str, method: Method, key: str = KEY) -> Profile:
@@ -57,6 +59,7 @@ def resolve(acceptance: AcceptanceConfig, model: str, method: Method, key: str =
         f"[published] {entry.name}: {entry.source}",
         tuple(entry.rows),
         () if entry.model == model else (other_model,),
+        _measured_on(entry),
     )
 
 
@@ -115,6 +118,16 @@ def _entry_for(name: str, model: str, method: Method, key: str) -> Published:
         names = ", ".join(entry.name for entry in fitting)
         raise UserError(rule, f"{AUTO} for {len(fitting)}", where, f"Name one: {names}.")
     return chosen[0]
+
+
+def _measured_on(entry: Published) -> str:
+    text = "text that is not stated" if entry.domain == NOT_STATED else entry.domain
+    at = (
+        "a temperature that is not stated"
+        if entry.temperature is None
+        else f"temperature {entry.temperature:g}"
+    )
+    return f"{text} at {at}"
 
 
 def _described(entry: Published) -> str:

@@ -16,6 +16,8 @@ from typing import Any
 from rich.console import Group
 from rich.text import Text
 
+from cluster_sim.anatomy import anatomies_of
+from cluster_sim.comparison import RATE_AXIS
 from cluster_sim.compose import Composer
 from cluster_sim.config import Config
 from cluster_sim.executors import Executor, check_reachable, open_executor
@@ -96,10 +98,21 @@ def _found(plan: Plan, ledger: Ledger, directory: Path) -> tuple[dict[str, Any],
         **summary_of(study, plan.task, verdict, cells),
         "search": _counts(plan, search),
         "sensitivity": varied,
+        "anatomies": _anatomies(plan, verdict),
         "optimiser_wall_s": search.wall_s,
         **_of_machine(ledger),
     }
     return summary, verdict
+
+
+def _anatomies(plan: Plan, verdict: Verdict) -> dict[str, Any]:
+    """What steps are made of without speculation and with the recommended arm, under the first fresh seed."""
+    recommended = [] if verdict.recommended is None else [verdict.recommended.arm]
+    off = [one.arm for one in verdict.contenders if not one.arm.ranges]
+    arms = {arm.name: arm for arm in (*off[:1], *recommended)}
+    seeds = plan.study.fresh_seeds[:1]
+    cells = [cell for arm in arms.values() for cell in plan.arms.cells(arm, seeds)]
+    return anatomies_of([cell.trial() for cell in cells], RATE_AXIS)
 
 
 def _proved(
@@ -115,11 +128,12 @@ def _proved(
 
 
 def _counts(plan: Plan, search: Search) -> dict[str, Any]:
-    """How many trials there were; `history` has the arm and the value of those that ran to their end."""
+    """How many trials there were, and what mattered; `history` is of those that ran to their end."""
     return {
         "trials": len(search.told) + search.num_stopped,
         "stopped_early": search.num_stopped,
         "arms_to_the_end": len({plan.name(told.candidate) for told in search.told}),
+        "importance": search.importances(),
         "history": [
             {
                 "arm": plan.name(told.candidate),

@@ -21,6 +21,7 @@ from typing import Any
 import numpy as np
 import optuna
 from optuna.distributions import BaseDistribution, IntDistribution
+from optuna.importance import PedAnovaImportanceEvaluator, get_param_importances
 from optuna.samplers import TPESampler
 from optuna.storages import JournalStorage
 from optuna.storages.journal import JournalFileBackend
@@ -33,6 +34,7 @@ from cluster_sim.study.space import Candidate, Space
 
 ATTEMPTS = 2  # of TPE to find a point that has not been tried: each takes some 10 ms
 ATTEMPTS_ANYWHERE = 50
+FEWEST_FOR_IMPORTANCE = 50  # five in the best tenth
 NEAR_MISSES = 3  # from which small steps go
 
 
@@ -128,6 +130,17 @@ class Search:
         if asked.number >= len(self._kept):
             self._journal.add_trial(self._frozen(asked.number))
         self.wall_s += time.perf_counter() - started_s
+
+    def importances(self) -> dict[str, float] | None:
+        """Parameter -> its share in what makes a trial one of the best tenth, by PED-ANOVA; they add up to 1.
+
+        Watanabe, Bansal and Hutter, IJCAI 2023, of the trials that ran to their end. None where those are
+        fewer than FEWEST_FOR_IMPORTANCE, or are good at two things.
+        """
+        if len(self.told) < FEWEST_FOR_IMPORTANCE or self._problem.task.against is not None:
+            return None
+        shares = get_param_importances(self._study, evaluator=PedAnovaImportanceEvaluator())
+        return {name: float(share) for name, share in shares.items()}
 
     def _take(self, told: Told) -> None:
         task = self._problem.task
