@@ -232,6 +232,14 @@ def test_the_setup_is_that_of_the_run(
     assert found["burstiness"] == burstiness
     assert (found["gpu_count"], found["seed"], found["model_id"]) == (gpus, 7, "llama-3.1-8b")
     assert found["backend"] == found["endpoint_type"] == "cluster_sim"
+    assert found["max_concurrency"] is None
+
+
+def test_clients_that_wait_are_vllm_s_max_concurrency(tmp_path: Path) -> None:
+    """Without a rate, so that the next request is sent when an answer is there."""
+    loop = ("workload=closed_loop", "workload.request_rate=null", "workload.max_concurrency=4")
+    found = bench_of(simulated(tmp_path, "workload.requests=20", *loop))
+    assert [found[key] for key in TRAFFIC] == ["inf", 1.0, 4]
 
 
 def test_a_sweep_becomes_a_directory_per_combination_and_a_run_per_seed(sweep: Path, tmp_path: Path) -> None:
