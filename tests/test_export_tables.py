@@ -196,6 +196,6 @@ def test_prompts_of_one_chunk_are_told_from_mooncakes_by_their_times(tmp_path: P
 
 
 def test_the_shipped_example_is_such_a_trace_and_shares_prompts() -> None:
-    rows = read_trace(Path(__file__).parent.parent / "examples" / "traffic.jsonl")
+    rows = read_trace(Path(__file__).parent.parent / "reports" / "examples" / "traffic.jsonl")
     assert (len(rows.arrival_s), rows.format) == (300, "vLLM timed_trace, times in s")
     assert len(np.unique(rows.block_ids)) < len(rows.block_ids)
