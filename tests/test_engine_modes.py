@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 from engine_worlds import Asked, Scenario, Server, columns_of, play
 from faulty_worlds import drain, play_through, slow, stop
+from waiting_worlds import Waiting
 
 from cluster_sim.build import build
 from cluster_sim.compose import compose
@@ -93,11 +94,17 @@ WORLDS = {
         for policy in RouterPolicy
     },
 }
+WATCHED = WORLDS["asynchronous, by priority, two instances"]
+THINK_S = (0.0, 0.25, 1.0, 0.0, 0.5, 0.0, 0.125) * 2
+WAITING = {
+    "a closed loop": Waiting(WATCHED, 3, THINK_S, (1,) * 14, 4.0),
+    "turns after the answer": Waiting(WATCHED, 0, THINK_S, (2, 3, 1, 4, 4), 4.0, 20.0),
+}
 
 
 def all_rules() -> dict[str, Rules]:
     """The worlds, and two whose drafts are accepted by other rules: by ease, and along a trace of lengths."""
-    found = {name: scenario.rules() for name, scenario in WORLDS.items()}
+    found = {name: scenario.rules() for name, scenario in (WORLDS | WAITING).items()}
     plain = next(iter(found.values()))
     levels = np.repeat(plain.luck.conditional, 4, axis=1) * np.array([0.4, 0.8, 1.0, 1.1])[:, None, None]
     eased = plain.luck._replace(
@@ -149,11 +156,11 @@ def test_every_mode_gives_the_same_bytes(switch: str, tmp_path: Path) -> None:
 
 
 def test_the_worlds_compared_are_not_trivial() -> None:
-    """They preempt, hit, speculate, give up, stop and reject."""
+    """They preempt, hit, speculate, give up, stop and reject, and have turns that are never sent (0)."""
     logs = [play(rules).log for rules in all_rules().values()]
     for column in ("preemptions", "cached_tokens", "accepted_tokens"):
         assert sum(log[column].sum() for log in logs) >= 5
-    assert {int(outcome) for log in logs for outcome in log["outcome"]} == {1, 2, 4}
+    assert {int(outcome) for log in logs for outcome in log["outcome"]} == {0, 1, 2, 4}
 
 
 @pytest.mark.skipif(numba.config.DISABLE_JIT, reason="nothing is compiled with NUMBA_DISABLE_JIT")
