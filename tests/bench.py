@@ -79,7 +79,7 @@ def _commands() -> None:
     """Start-up of the command line: help, first compilation, and with compiled code at hand."""
     print("\ncommand line")
     with tempfile.TemporaryDirectory() as scratch:
-        one = ["executor=serial", "workload.requests=200"]
+        one = ["executor=serial", "workload.requests=200", "output.page=false"]
         took_s = _seconds(["--help"])
         _line("--help", f"{took_s:.2f} s", "< 1 s", 1 / took_s)
         cold_s = _seconds([*one, f"output.dir={scratch}/cold"], XDG_CACHE_HOME=scratch)

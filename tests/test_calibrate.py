@@ -139,10 +139,11 @@ def test_runs_of_clients_that_wait_are_simulated_as_such(server: tuple[str, ...]
 def test_the_shipped_results_are_those_of_a_server_that_is_a_fifth_slower(tmp_path: Path) -> None:
     """As README shows it."""
     shipped = Path(__file__).parent.parent / "reports" / "examples"
-    found = calibrated(sorted(shipped.glob("bench-*.json")), tmp_path / "out")
+    runs = sorted(shipped.glob("bench-*.json"))
+    found = calibrated([*runs, "speculation.num_speculative_tokens=5"], tmp_path / "out")
     gpu = found["timing"]["values"]["gpu"]
     assert holds(gpu, 1.2)
-    assert gpu["high"] - gpu["low"] < 0.05
+    assert gpu["high"] - gpu["low"] < 0.1
 
 
 def test_exports_of_this_tool_are_read_back(server: tuple[str, ...], tmp_path: Path) -> None:
