@@ -10,7 +10,7 @@ from matplotlib.axes import Axes
 from matplotlib.backends.backend_svg import FigureCanvasSVG
 from matplotlib.figure import Figure as Canvas
 
-from cluster_sim.report.figures import STYLE, name_rows
+from cluster_sim.report.figures import STYLE, lines_of, name_rows
 from cluster_sim.report.margins import POINTS_PER_IN, legend_above, place_panels
 
 
@@ -62,3 +62,11 @@ def test_every_label_is_inside_and_no_panel_covers_another(
         assert box.x1 <= width
         assert box.y1 <= height + 1.0
     assert not any(one.overlaps(other) for one, other in itertools.combinations([*boxes, *legends], 2))
+
+
+def test_a_long_setting_in_a_name_is_cut_behind_its_sign() -> None:
+    assert lines_of("off; router=random; engine.max_num_seqs=256") == [
+        "off; router=random;",
+        "engine.max_num_seqs=",
+        "256",
+    ]

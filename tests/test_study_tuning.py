@@ -11,7 +11,9 @@ from sweeping import swept
 
 from cluster_sim.compose import compose_file
 from cluster_sim.config import Method, Objective
+from cluster_sim.report.stored import read_results
 from cluster_sim.report.study import answer, study_view
+from cluster_sim.report.study_sections import verdicts
 from cluster_sim.report.terminal import to_text
 from cluster_sim.study.space import Candidate, Space
 from cluster_sim.trials import read_trials
@@ -83,6 +85,16 @@ def test_what_needs_no_search_is_judged_with_the_choices_of_the_best(tuned: Path
     arms, champion = by_arm(tuned), summary_of(tuned)["verdict"]["champion"]
     with_its_choices = {name.split(";")[0] for name in arms if name.endswith(champion.partition(";")[2])}
     assert with_its_choices >= {"off", "K=1", "K=2"}
+
+
+@pytest.mark.parametrize(("which", "columns"), [("tuned", 5), ("loaded", 6)])
+def test_a_page_has_a_column_for_each_load_where_values_differ_by_load(
+    which: str, columns: int, request: pytest.FixtureRequest
+) -> None:
+    """GPUs are one number for all loads, a capacity has one for each."""
+    (section,) = verdicts(read_results(request.getfixturevalue(which)))
+    (table,) = section.tables
+    assert {len(table.columns), *map(len, table.rows)} == {columns}
 
 
 def test_the_answer_names_what_the_best_on_fewer_gpus_misses(tuned: Path) -> None:

@@ -8,7 +8,7 @@ import io
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from textwrap import fill, wrap
+from textwrap import wrap
 from typing import Any, cast
 
 import matplotlib as mpl
@@ -140,12 +140,18 @@ def _label(axes: Axes, ends: Sequence[End]) -> None:
 
 def name_rows(axes: Axes, names: Sequence[str]) -> None:
     """Name the rows of a panel, from 0 on; long names have several lines (height_of_rows)."""
-    axes.set_yticks(range(len(names)), [fill(name, ROW_LETTERS) for name in names])
+    axes.set_yticks(range(len(names)), ["\n".join(lines_of(name)) for name in names])
 
 
 def height_of_rows(names: Sequence[str], row_in: float) -> float:
     """Height of rows with these names, in inches, where a line takes `row_in`."""
-    return row_in * sum(len(wrap(name, ROW_LETTERS)) for name in names)
+    return row_in * sum(len(lines_of(name)) for name in names)
+
+
+def lines_of(name: str) -> list[str]:
+    """The lines of a row's name; a setting that is longer than a line is cut behind its `=`."""
+    words = (word if len(word) <= ROW_LETTERS else word.replace("=", "= ") for word in name.split())
+    return wrap(" ".join(words), ROW_LETTERS)
 
 
 def room_for_labels(axes: Axes, values: Sequence[float], share: float) -> None:

@@ -33,7 +33,8 @@ def verdicts(stored: Stored) -> Sequence[Section]:
     if stored.kind is not Kind.study:
         return []
     summary = stored.summary
-    loads = [load_words(load) for load in summary["loads"]]
+    has_loads = any(one["by_load"] for one in summary["contenders"])  # GPUs are one number for all of them
+    loads = [load_words(load) for load in summary["loads"]] if has_loads else []
     rows = [
         [
             one["arm"],
