@@ -69,10 +69,8 @@ def _check_capacity(study: StudyConfig) -> None:
 
 def _check_classes(config: Config, study: StudyConfig, over: OverLoads) -> None:
     if config.workload.trace is None and len(config.workload.classes or {}) < 2:  # noqa: PLR2004  several
-        rule, remedy = (
-            "classes are summed up where there are several",
-            "Set workload.classes, or leave it out.",
-        )
+        rule = "classes are summed up where there are several"
+        remedy = "Set workload.classes, or leave it out."
         _refuse(rule, "one", "over_classes", remedy)
     if study.objective is Objective.capacity:
         rule = "the capacity is that of all requests together"

@@ -20,6 +20,8 @@ bytes.
 """
 
 import hashlib
+import shutil
+import tempfile
 from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
@@ -210,6 +212,21 @@ def write(bundle: Bundle, directory: Path) -> None:
     (directory / "bundle.yaml").write_text(words, encoding="utf-8")
     for name, table in bundle.tables.items():
         write_grid(table, directory / f"{name}.parquet", value_column(name))
+
+
+def write_whole(bundle: Bundle, directory: Path) -> None:
+    """Write `bundle` whole or not at all, in the place of what is there; it can be read when it is there.
+
+    Raises:
+        OSError: it cannot be written.
+    """
+    with tempfile.TemporaryDirectory(prefix=".unfinished-", dir=directory.parent) as unfinished:
+        whole = Path(unfinished) / "bundle"
+        write(bundle, whole)
+        read(whole)
+        if directory.exists():
+            shutil.rmtree(directory)
+        whole.rename(directory)
 
 
 def digest(directory: Path) -> str:

@@ -5,8 +5,6 @@ A directory is taken for profiled tables (importers/profiled_tables.py), a file 
 a table of them are left out, and a line says so.
 """
 
-import shutil
-import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -120,13 +118,7 @@ def _written(bundle: Bundle) -> str:
     """Write a bundle whole or not at all, in the place of an earlier import; a line about it."""
     directory = bundles_dir() / bundle.name
     try:
-        with tempfile.TemporaryDirectory(prefix=".import-", dir=bundles_dir()) as unfinished:
-            whole = Path(unfinished) / "bundle"
-            bundle_format.write(bundle, whole)
-            bundle_format.read(whole)
-            if directory.exists():
-                shutil.rmtree(directory)
-            whole.rename(directory)
+        bundle_format.write_whole(bundle, directory)
     except OSError as error:
         rule, got = "an imported bundle must be written", error.strerror or str(error)
         raise UserError(rule, got, str(directory), "Make room or get permission there.") from error

@@ -6,8 +6,6 @@ DIR/calibration.json         sources, values, intervals, residuals, the configur
 """
 
 import re
-import shutil
-import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -51,21 +49,10 @@ def write(found: Calibration, name: str, directory: Path) -> list[str]:
             write_yaml(directory / SPECULATION / f"{name}.yaml", _option(found))
             overrides += [f"'hydra.searchpath=[{directory}]'", f"speculation={name}"]
         if found.bundle is not None:
-            _write_bundle(found.bundle, directory / BUNDLE)
+            bundle_format.write_whole(found.bundle, directory / BUNDLE)
             overrides.append(f"cluster.bundle={directory / BUNDLE}")
     write_json(directory / FOUND, _as_dict(found), OPTION)
     return overrides
-
-
-def _write_bundle(bundle: bundle_format.Bundle, directory: Path) -> None:
-    """Whole or not at all, in the place of an earlier one."""
-    with tempfile.TemporaryDirectory(prefix=".calibrate-", dir=directory.parent) as unfinished:
-        whole = Path(unfinished) / "bundle"
-        bundle_format.write(bundle, whole)
-        bundle_format.read(whole)
-        if directory.exists():
-            shutil.rmtree(directory)
-        whole.rename(directory)
 
 
 def _option(found: Calibration) -> dict[str, Any]:

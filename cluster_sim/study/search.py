@@ -118,9 +118,7 @@ class Search:
         for name, miss in score.misses.items():
             trial.set_constraint(name, miss)
         if is_stopped:
-            if (
-                len(first.values) == 1
-            ):  # of several objectives Optuna keeps no value of a trial that was stopped
+            if len(first.values) == 1:  # of several, Optuna keeps none of a trial that was stopped
                 trial.report(first.value, step=1)
             self._study.tell(trial, state=TrialState.PRUNED)
             self.num_stopped += 1
