@@ -189,7 +189,7 @@ def stands(summary: Mapping[str, Any]) -> Iterator[str]:
         if "why_not" in one:
             yield f"Not varied: {one['variation']} ({one['why_not']})."
         elif not one["is_feasible"]:
-            other = f"; {one['better']} meets it" if one["better"] else ", and neither does any other arm"
+            other = f"; {one['better']} meets it" if one["better"] else ", as does every other arm"
             yield f"It FALLS with {one['variation']}: it misses a constraint{other}."
         elif not one["stands"]:
             ours, theirs = (one["values"][one[key]] for key in ("recommended", "better"))
