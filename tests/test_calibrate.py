@@ -169,7 +169,8 @@ def test_exports_of_this_tool_are_read_back(server: tuple[str, ...], tmp_path: P
     (gpu,) = found["timing"]["values"].values()
     assert gpu["value"] == pytest.approx(TRUE_GPU, rel=0.01)  # the arrivals and lengths are the server's own
     assert found["notes"] == [
-        "the profile is that of scrapes and responses; each run is simulated with its own counts"
+        "times are not fitted to scrapes: --metrics-seconds says how long the traffic between them lasted",
+        "the profile is that of scrapes and responses; each run is simulated with its own counts",
     ]
 
 

@@ -87,9 +87,14 @@ def refused(words: Sequence[object], capsys: pytest.CaptureFixture[str]) -> str:
             "(--fit). Fit fewer numbers with --fit, or measure at more rates.",
         ),
         (
+            ["--fit-to", "throughput"],
+            "means to fit to are among tpot, itl, itl_per_token, ttft, e2el, each once, but got throughput "
+            "(--fit-to). Correct the list.",
+        ),
+        (
             ["--fit-to", "e2el"],
-            "means to fit to are among tpot, itl, ttft, each once, but got e2el (--fit-to). "
-            "Correct the list.",
+            "a fit to e2el needs its mean, but got means of tpot, itl, ttft ({0}, line 1). "
+            "Fit to a mean that all of them have (--fit-to).",
         ),
         (
             ["--metrics-before", "scrape"],

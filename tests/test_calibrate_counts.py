@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 from example_bench import scrape_text, write_bench
 
-from cluster_sim.calibrate import bench
+from cluster_sim.calibrate import bench, bench_times, draft_counters
 from cluster_sim.calibrate.counts import Counts
 from cluster_sim.calibrate.entries import read_entries
-from cluster_sim.calibrate.scrapes import growth
+from cluster_sim.calibrate.growth import growths
 from cluster_sim.errors import UserError
 
 # ../shared/spec-decode-facts.md F1, with the token counts and the mean of TTFT that it leaves out
@@ -42,6 +42,11 @@ def scrapes(tmp_path: Path, before: str, after: str) -> tuple[Path, Path]:
     for file, text in zip(files, (before, after), strict=True):
         file.write_text(text, "utf-8")
     return files
+
+
+def of_scrapes(*files: Path) -> Counts:
+    (grown,) = growths(files)
+    return draft_counters.counts_of(grown)
 
 
 # ---- vllm bench serve ----
@@ -151,15 +156,17 @@ def test_latencies_in_another_unit_or_of_another_kind_of_run_are_refused(
 ) -> None:
     file = result(tmp_path, **changes)
     with pytest.raises(UserError) as raised:
-        bench.timed(read_entries(file)[0])
+        bench_times.timed(read_entries(file)[0])
     assert str(raised.value) == error.replace("{0}", str(file))
 
 
 def test_means_of_a_run_come_in_seconds_and_per_request(tmp_path: Path) -> None:
-    run = bench.timed(read_entries(result(tmp_path, request_rate="inf", mean_itl_ms=26.6))[0])
-    assert (run.mean_ttft_s, run.mean_tpot_s, run.mean_itl_s) == pytest.approx((0.02, 0.0095, 0.0266))
-    assert (run.mean_input_tokens, run.mean_output_tokens, run.draft_length) == (500.0, 100.0, 3)
-    assert (run.request_rate, run.burstiness) == (float("inf"), 1.0)
+    run = bench_times.timed(read_entries(result(tmp_path, request_rate="inf", mean_itl_ms=26.6))[0])
+    assert run.means_s == pytest.approx({"tpot": 0.0095, "itl": 0.0266, "ttft": 0.02})
+    assert run.mean_tokens == {"prompt_tokens": 500.0, "output_tokens": 100.0}
+    assert run.draft_length == 3
+    assert isinstance(run.traffic, bench_times.Sending)
+    assert (run.traffic.request_rate, run.traffic.burstiness) == (float("inf"), 1.0)
 
 
 @pytest.mark.parametrize(
@@ -170,7 +177,9 @@ def test_a_limit_on_concurrency_counts_where_it_may_have_been_reached(
     tmp_path: Path, limit: int | None, seen: int | None, is_limited: bool
 ) -> None:
     file = result(tmp_path, max_concurrency=limit, max_concurrent_requests=seen, duration=4.0)
-    assert bench.is_limited(bench.timed(read_entries(file)[0])) is is_limited
+    traffic = bench_times.timed(read_entries(file)[0]).traffic
+    assert isinstance(traffic, bench_times.Sending)
+    assert traffic.is_limited is is_limited
 
 
 # ---- two scrapes ----
@@ -178,13 +187,13 @@ def test_a_limit_on_concurrency_counts_where_it_may_have_been_reached(
 
 def test_counts_of_scrapes_are_what_the_counters_grew_by_in_all_engines(tmp_path: Path) -> None:
     files = scrapes(tmp_path, scrape_text([BEFORE, BEFORE]), scrape_text([AFTER, AFTER]))
-    counts = growth(*files)
+    counts = of_scrapes(*files)
     assert (counts.drafts, counts.draft_tokens, counts.accepted_at) == (200, 600, (160, 120, 80))
 
 
 def _refused(before: str, after: str, tmp_path: Path) -> str:
     with pytest.raises(UserError) as raised:
-        growth(*scrapes(tmp_path, before, after))
+        of_scrapes(*scrapes(tmp_path, before, after))
     return str(raised.value).replace(str(tmp_path), "DIR")
 
 
@@ -233,12 +242,8 @@ def test_a_counter_that_was_made_anew_is_another_run_though_it_grew(tmp_path: Pa
             "accepted tokens by position add up to all, 180, but got 181",
         ),
         (
-            lambda text: text.replace("vllm:spec_decode_num_drafts", "vllm:other"),
-            "a scrape must hold vllm:spec_decode_num_drafts_total, but got none",
-        ),
-        (
-            lambda _text: "sglang:spec_accept_length 2.5\n",
-            "counts make a profile, and SGLang's /metrics hold means alone (sglang:spec_accept_length), but",
+            lambda _text: "process_start_time_seconds 1.7e9\n",
+            "a scrape must hold samples of vllm: or sglang:, but got none (DIR/after.prom).",
         ),
     ],
 )

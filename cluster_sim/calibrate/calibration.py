@@ -9,25 +9,24 @@ from pathlib import Path
 
 from cluster_sim.build import find_bundle
 from cluster_sim.bundle.format import Bundle
-from cluster_sim.calibrate import bench, parts, sglang
-from cluster_sim.calibrate.acceptance import Row, row_of
-from cluster_sim.calibrate.counts import Counts
-from cluster_sim.calibrate.entries import Entry, read_entries, said
+from cluster_sim.calibrate import parts, sglang_times
+from cluster_sim.calibrate.acceptance import Row
+from cluster_sim.calibrate.entries import Entry
 from cluster_sim.calibrate.least_squares import Report
-from cluster_sim.calibrate.points import METRICS, Point, check_given, point_of
-from cluster_sim.calibrate.scrapes import growth
+from cluster_sim.calibrate.measured import Measured, read, timed_runs, timed_traffic, window_seconds
+from cluster_sim.calibrate.points import Point, default_metrics, point_of
+from cluster_sim.calibrate.profile import COMMAND, rows_of
+from cluster_sim.calibrate.server_times import SECONDS, Window
+from cluster_sim.calibrate.timed import METRICS, Timed
 from cluster_sim.calibrate.timing import Fit, Problem, fit
 from cluster_sim.compose import Composer
-from cluster_sim.config import Config, Method
-from cluster_sim.drafting import as_vllm_runs_it, draft_length
+from cluster_sim.config import Config
+from cluster_sim.drafting import draft_length
 from cluster_sim.errors import UserError
 from cluster_sim.overrides import parse_overrides, quoted
-from cluster_sim.speculation.schedule import dense_lookup
 
 DEFAULT_FIT, NO_FIT = (parts.GPU,), ("none",)
 FEWEST_RUNS = 2  # for one fitted number
-KEY = "speculation.num_speculative_tokens"
-COMMAND = "calibrate"
 DATE = re.compile(r"[0-9][0-9TZ:. +-]{0,39}")
 
 
@@ -36,10 +35,15 @@ class Asked:
     """What the command line asks for."""
 
     files: tuple[Path, ...]
-    scrapes: tuple[Path, Path] | None  # before and after
+    scrapes: tuple[
+        tuple[Path, ...], ...
+    ]  # of each server run, in order of time: the first one and those after
+    seconds: tuple[float, ...]  # from each scrape to its next; one: all of them; none: not said
     bundle: str | None  # None: that of the configuration
     names: tuple[str, ...] | None  # to fit; None: DEFAULT_FIT where there are runs for it
-    metrics: tuple[str, ...]  # to fit to
+    metrics: (
+        tuple[str, ...] | None
+    )  # to fit to; None: the first of DEFAULT_METRICS that all measurements have
     overrides: tuple[str, ...]
     name: str  # of the bundle and of the option of speculation
 
@@ -94,19 +98,16 @@ def calibrate(asked: Asked, report: Report) -> Calibration:
         UserError: a file is damaged, contradicts itself or the configuration, or does not hold what is asked.
     """
     server = _server(asked)
-    entries = [entry for file in asked.files for entry in read_entries(file)]
-    runs, responses = _sorted(entries)
-    of_runs = [bench.counts_of(entry) for entry in runs if bench.has_drafts(entry)]
-    of_traffic = _counts_of_traffic(responses, asked.scrapes, server.config)
-    rows = _rows(of_traffic or of_runs, server)
-    own_rows = _rows(of_runs, server) if of_traffic and of_runs else rows
+    measured = read(asked.files, asked.scrapes, draft_length(server.config))
+    of_runs, of_traffic = measured.counts_of_runs, measured.counts_of_traffic
+    rows = rows_of(of_traffic or of_runs, server.config, server.given)
+    own_rows = rows_of(of_runs, server.config, server.given) if of_traffic and of_runs else rows
     with tempfile.TemporaryDirectory(prefix="calibrate-") as scratch:
-        points, notes = _points(asked, runs, server, own_rows, Path(scratch))
+        points, notes = _points(asked, measured, server, (own_rows, rows), Path(scratch))
         done, bundle = _fitted(asked, server, points, Path(scratch), report)
     if rows:
-        undrafted = sum(point.run.draft_length == 0 for point in points)
-        notes = [*notes, *_notes(rows, own_rows is not rows, undrafted, bool(responses))]
-    sources = _sources(asked, entries)
+        notes = [*notes, *_notes(rows, own_rows is not rows, points, measured)]
+    sources = _sources(asked, measured.entries)
     if done is not None and bundle is not None:
         note = f"{_words(sources)}: {_fitted_words(done)}"
         bundle = parts.scaled(bundle, done.factors, asked.name, note)
@@ -120,8 +121,42 @@ def _server(asked: Asked) -> Server:
     server = Server(Composer(arguments), parse_overrides(arguments).values)
     if server.config.sweep is not None or server.config.study is not None:
         raise UserError("one server is calibrated", "a sweep or a study", COMMAND, "Leave it out.")
-    check_given(server.given)
     return server
+
+
+def _points(
+    asked: Asked,
+    measured: Measured,
+    server: Server,
+    rows: tuple[tuple[Row, ...], tuple[Row, ...]],
+    scratch: Path,
+) -> tuple[list[Point], list[str]]:
+    """What to fit to, if anything, and what to say of it; `rows` are those of runs, and those of traffic."""
+    _check_metrics(asked.metrics)
+    if asked.names == NO_FIT:
+        return [], []
+    config = server.config
+    seconds = window_seconds([growth for growth, _ in measured.windows], asked.seconds, SECONDS)
+    runs = timed_runs(measured)
+    engines = config.cluster.instances * config.cluster.data_parallel_size
+    traffic = timed_traffic(measured, seconds, engines, draft_length(config))
+    number = len(runs) + len(traffic)
+    if asked.names is None and number < FEWEST_RUNS:
+        return [], [
+            f"times are not fitted: one number needs {FEWEST_RUNS} runs, and there are {number}",
+            *_untimed(measured, seconds),
+        ]
+    if not number:
+        rule = (
+            "times are fitted to results of `vllm bench serve`, to scrapes and their seconds, or to responses"
+        )
+        remedy = f"Add some, give {SECONDS}, or write --fit none."
+        raise UserError(rule, "; ".join(_untimed(measured, seconds)) or "none of them", "--fit", remedy)
+    of_each = [(one, rows[0]) for one in runs] + [(one, rows[1]) for one in traffic]
+    return [
+        point_of(one, server.composer, server.given, found, scratch / f"traffic-{place}")
+        for place, (one, found) in enumerate(of_each)
+    ], [*_untimed(measured, seconds), *_assumed(traffic, measured, config)]
 
 
 def _fitted(
@@ -133,105 +168,55 @@ def _fitted(
     config, names = server.config, asked.names or DEFAULT_FIT
     bundle = find_bundle(config)
     parts.check(names, config, bundle)
-    problem = Problem(bundle, points, names, asked.metrics, config.seed)
+    metrics = asked.metrics or default_metrics(points)
+    problem = Problem(bundle, points, names, metrics, config.seed)
     return fit(problem, scratch, report), bundle
 
 
-def _sorted(entries: Sequence[Entry]) -> tuple[list[Entry], list[Entry]]:
-    """Runs of vLLM and responses of SGLang."""
-    runs, responses = [], []
-    for entry in entries:
-        if sglang.is_response(entry):
-            responses.append(entry)
-        elif bench.is_run(entry):
-            runs.append(entry)
-        else:
-            rule = "a measurement is a result of `vllm bench serve` or a response of SGLang with meta_info"
-            names = ", ".join(map(said, list(entry.values)[:4]))
-            entry.refuse(rule, f"an object of {names}", "Give such a file, or scrapes with --metrics-before.")
-    return runs, responses
-
-
-def _counts_of_traffic(
-    responses: Sequence[Entry], scrapes: tuple[Path, Path] | None, config: Config
-) -> list[Counts]:
-    """Counts of a server's own traffic, which come before those of a benchmark."""
-    counts = sglang.counts_of(responses, draft_length(config)) if responses else []
-    return counts if scrapes is None else [*counts, growth(*scrapes)]
-
-
-def _rows(counts: Sequence[Counts], server: Server) -> tuple[Row, ...]:
-    """A profile for each draft length that was measured."""
-    config = server.config
-    if config.speculation.method is Method.none:
-        if counts:
-            rule, remedy = "drafts were counted, so that there is a drafter", "Choose it: speculation=eagle3."
-            raise UserError(rule, "speculation=none", counts[0].place, remedy)
-        return ()
-    if not counts:
-        rule = "a profile needs counts of drafts: spec_decode_* of vLLM's result, two scrapes, or meta_info"
-        remedy = "Add such a file, or write speculation=none to fit the target alone."
-        raise UserError(rule, "none in any file", COMMAND, remedy)
-    own = [key for key in server.given if key.startswith("speculation.acceptance")]
-    if own:
-        rule = "acceptance is what calibrate finds"
-        raise UserError(rule, "a value of your own", own[0], "Leave it out.")
-    longest = max(counts, key=lambda one: len(one.accepted_at))
-    measured, asked = len(longest.accepted_at), draft_length(config)
-    if measured != asked:
-        rule = f"{KEY} must be {measured}, as the counts have {measured} positions"
-        raise UserError(
-            rule, asked, longest.place, f"Set {KEY}={measured}, or give the files of other drafts."
-        )
-    by_length: dict[int, list[Counts]] = {}
-    for one in counts:
-        by_length.setdefault(len(one.accepted_at), []).append(one)
-    scheduled = _lengths(config)
-    return tuple(
-        row_of(by_length[length], scheduled if length == asked else (length,)) for length in sorted(by_length)
-    )
-
-
-def _lengths(config: Config) -> tuple[int, ...]:
-    """Draft lengths that the server may use, ascending, 0 left out."""
-    setting = as_vllm_runs_it(config)
-    ranges, longest = setting.config.speculation.num_speculative_tokens_per_batch_size, draft_length(config)
-    if ranges is None:
-        return (longest,)
-    lookup = dense_lookup(ranges, int(setting.engine.max_num_seqs or 0), longest)
-    return tuple(sorted({int(drafts) for drafts in lookup[1:]} - {0}))
-
-
-def _points(
-    asked: Asked, runs: Sequence[Entry], server: Server, rows: Sequence[Row], scratch: Path
-) -> tuple[list[Point], list[str]]:
-    """The runs to fit to, none where there is nothing to fit; and what to say of that."""
-    wrong = [metric for metric in asked.metrics if metric not in METRICS or asked.metrics.count(metric) > 1]
+def _check_metrics(metrics: tuple[str, ...] | None) -> None:
+    wrong = [metric for metric in metrics or () if metric not in METRICS or (metrics or ()).count(metric) > 1]
     if wrong:
         rule = f"means to fit to are among {', '.join(METRICS)}, each once"
         raise UserError(rule, wrong[0] or "an empty name", "--fit-to", "Correct the list.")
-    if asked.names == NO_FIT:
-        return [], []
-    if asked.names is None and len(runs) < FEWEST_RUNS:
-        return [], [f"times are not fitted: one number needs {FEWEST_RUNS} runs, and there are {len(runs)}"]
-    if not runs:
-        rule, remedy = "times are fitted to results of `vllm bench serve`", "Add some, or write --fit none."
-        raise UserError(rule, "none of them", "--fit", remedy)
-    traces = [scratch / f"run-{number}.jsonl" for number in range(len(runs))]
-    timed = [bench.timed(entry) for entry in runs]
-    return [
-        point_of(run, server.composer, server.given, rows, trace)
-        for run, trace in zip(timed, traces, strict=True)
-    ], []
 
 
-def _notes(rows: Sequence[Row], has_own_rows: bool, undrafted: int, is_of_sglang: bool) -> list[str]:
+def _untimed(measured: Measured, seconds: Sequence[float | None]) -> list[str]:
+    """What of the server's traffic is not compared with."""
+    notes = []
+    if None in seconds:
+        notes.append(
+            f"times are not fitted to scrapes: {SECONDS} says how long the traffic between them lasted"
+        )
+    if measured.responses and not all(map(sglang_times.have_times, measured.responses_by_file)):
+        notes.append(
+            f"times are not fitted to responses without {sglang_times.RECEIVED} (SGLang's --enable-metrics)"
+        )
+    return notes
+
+
+def _assumed(traffic: Sequence[Timed], measured: Measured, config: Config) -> list[str]:
+    """What a fit to a server's own traffic takes for granted."""
+    notes = []
+    if any(isinstance(one.traffic, Window) for one in traffic):
+        notes.append(
+            f"a scrape does not say how requests arrive: {config.workload.arrivals.name} is assumed, and "
+            "that lengths of prompts and outputs do not depend on each other"
+        )
+    if traffic and measured.is_of_sglang:
+        notes.append(
+            "SGLang's server is simulated with vLLM's scheduler: what theirs do differently goes into the fit"
+        )
+    return notes
+
+
+def _notes(rows: Sequence[Row], has_own_rows: bool, points: Sequence[Point], measured: Measured) -> list[str]:
     """What a reader must know of the profile."""
     notes = []
     if has_own_rows:
         notes.append(
             "the profile is that of scrapes and responses; each run is simulated with its own counts"
         )
+    undrafted = sum(point.timed.draft_length == 0 for point in points)
     if undrafted:
         notes.append(f"runs that counted no drafts are simulated without a drafter: {undrafted}")
     if any(row.is_mixed for row in rows):
@@ -239,7 +224,7 @@ def _notes(rows: Sequence[Row], has_own_rows: bool, undrafted: int, is_of_sglang
             "drafts were of several lengths: each position is divided by the drafts that had it, and all "
             "lengths are taken to be accepted alike"
         )
-    if is_of_sglang:
+    if measured.responded:
         notes.append(
             "SGLang counts drafts as if all were of the longest: its server must not adapt their length"
         )
@@ -247,7 +232,7 @@ def _notes(rows: Sequence[Row], has_own_rows: bool, undrafted: int, is_of_sglang
 
 
 def _sources(asked: Asked, entries: Sequence[Entry]) -> tuple[Source, ...]:
-    paths = dict.fromkeys([*asked.files, *(asked.scrapes or ())])
+    paths = dict.fromkeys([*asked.files, *(path for each in asked.scrapes for path in each)])
     return tuple(
         Source(
             path,

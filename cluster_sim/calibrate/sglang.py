@@ -24,7 +24,12 @@ PROPOSED_HISTOGRAM = "spec_proposed_drafts_histogram"
 
 def is_response(entry: Entry) -> bool:
     """Whether the entry is a response of SGLang with its meta_info, or a meta_info itself."""
-    return EVENTS in _meta_info(entry) or "meta_info" in entry
+    return EVENTS in meta_info(entry) or "meta_info" in entry
+
+
+def has_verified(entry: Entry) -> bool:
+    """Whether the response says what speculation did."""
+    return EVENTS in meta_info(entry)
 
 
 def counts_of(entries: Sequence[Entry], draft_length: int) -> list[Counts]:
@@ -33,13 +38,13 @@ def counts_of(entries: Sequence[Entry], draft_length: int) -> list[Counts]:
     Raises:
         UserError: numbers are missing, damaged, or contradict each other or the draft length.
     """
-    verified = [one for one in map(_meta_info, entries) if one.values.get(EVENTS) != 0]
+    verified = [one for one in map(meta_info, entries) if one.values.get(EVENTS) != 0]
     if not verified:
         entries[0].refuse("a response must have verifications", "none in any of them")
     return [_counts(one, draft_length) for one in verified]
 
 
-def _meta_info(entry: Entry) -> Entry:
+def meta_info(entry: Entry) -> Entry:
     """The meta_info of /generate's response or of a chat completion's first choice; else the entry itself."""
     choices = entry.values.get("choices")
     first = choices[0] if isinstance(choices, list) and choices and isinstance(choices[0], dict) else {}

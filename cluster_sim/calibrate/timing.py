@@ -16,7 +16,8 @@ from cluster_sim.bundle import format as bundle_format
 from cluster_sim.bundle.format import Bundle
 from cluster_sim.calibrate.least_squares import Floats, Report, Solution, check_enough, solve
 from cluster_sim.calibrate.parts import HOST, HOST_S, scaled
-from cluster_sim.calibrate.points import METRICS, Point, simulated
+from cluster_sim.calibrate.points import Point, simulated
+from cluster_sim.calibrate.timed import METRICS
 from cluster_sim.statistics import Interval
 
 SEEDS = 3
@@ -115,10 +116,11 @@ class _Means:
 
 
 def _measured(point: Point, metric: str) -> float:
-    value = point.measured(metric)
-    if value is None:
-        point.run.entry.refuse(f"a fit to {metric} needs mean_{metric}_ms", "nothing", "Correct --fit-to.")
-    return value
+    known = point.timed.means_s
+    if metric not in known:
+        remedy = "Fit to a mean that all of them have (--fit-to)."
+        point.timed.refuse(f"a fit to {metric} needs its mean", f"means of {', '.join(known)}", remedy)
+    return known[metric]
 
 
 def _values(problem: Problem, solution: Solution) -> dict[str, Interval]:
@@ -135,13 +137,13 @@ def _residuals(problem: Problem, before: Floats, after: Floats, held_out: Floats
     found = []
     for row, point in enumerate(problem.points):
         for column, metric in enumerate(METRICS):
-            measured = point.measured(metric)
+            measured = point.timed.means_s.get(metric)
             if measured is None:
                 continue
             unseen = held_out[row, problem.metrics.index(metric)] if metric in problem.metrics else math.nan
             found.append(
                 Residual(
-                    point.run.entry.place,
+                    point.timed.place,
                     metric,
                     measured,
                     float(before[row, column]),

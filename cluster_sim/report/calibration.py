@@ -8,10 +8,12 @@ from rich.text import Text
 from cluster_sim.calibrate.acceptance import Row
 from cluster_sim.calibrate.calibration import Calibration
 from cluster_sim.calibrate.parts import HOST
+from cluster_sim.calibrate.timed import PER_TOKEN
 from cluster_sim.calibrate.timing import Fit
 from cluster_sim.report.words import NOTHING, seconds
 from cluster_sim.statistics import Interval
 
+_METRICS = {PER_TOKEN: "ITL per token"}
 MOST_SHOWN = 12  # parts with a line of their own
 
 
@@ -64,7 +66,7 @@ def _residuals(fit: Fit) -> RenderableType:
         held_out = NOTHING if one.held_out_percent is None else f"{one.held_out_percent:+.2f}%"
         errors = f"{one.before_percent:+.1f}%", f"{one.error_percent:+.2f}%", held_out
         name = "" if one.place == place else _short(one.place)
-        table.add_row(name, one.metric.upper(), seconds(one.measured_s), *errors)
+        table.add_row(name, _METRICS.get(one.metric, one.metric.upper()), seconds(one.measured_s), *errors)
         place = one.place
     unseen = [abs(one.held_out_percent) for one in fit.residuals if one.held_out_percent is not None]
     mean = f", {sum(unseen) / len(unseen):.2f}% on runs it has not seen" if unseen else ""
