@@ -17,12 +17,15 @@ commands:
                         predictions; --json FILE
   calibrate FILE...     results of `vllm bench serve` or responses of SGLang
                         become an acceptance profile and a scaled bundle, with
-                        intervals; --metrics-before and --metrics-after FILE:
-                        two scrapes of vLLM; --bundle NAME_OR_PATH; --fit LIST
-                        of gpu (default), dense, attention, drafter,
-                        host_overhead_s, or none; --fit-to LIST of tpot
-                        (default), itl, ttft; --name NAME; --output DIR;
-                        overrides say what the server was
+                        intervals; so do two scrapes of /metrics or more:
+                        --metrics-before FILE, --metrics-after FILE (again
+                        for the next load, or the next server),
+                        --metrics-seconds LIST from each to its next;
+                        --bundle NAME_OR_PATH; --fit LIST of gpu (default),
+                        dense, attention, drafter, host_overhead_s, or none;
+                        --fit-to LIST of tpot (default), itl, itl_per_token,
+                        ttft, e2el; --name NAME; --output DIR; overrides say
+                        what the server was
   import-bundle PATH    profiled tables or a CSV of measured steps become a
                         step-time bundle; --model, --hardware,
                         --tensor-parallel-size, --source, --licence where they

@@ -12,7 +12,7 @@ from test_calibrate_counts import AFTER, BEFORE, RESULT
 from test_calibrate_sglang import RESPONSE
 
 from cluster_sim import cli
-from cluster_sim.calibrate import bench, bench_times, draft_counters, sglang
+from cluster_sim.calibrate import bench, bench_times, draft_counters, server_times, sglang, sglang_times
 from cluster_sim.calibrate.acceptance import row_of
 from cluster_sim.calibrate.counts import Counts
 from cluster_sim.calibrate.entries import read_entries
@@ -20,6 +20,8 @@ from cluster_sim.calibrate.growth import growths
 from cluster_sim.errors import UserError
 
 EXAMPLES = settings(max_examples=150)
+SHIPPED = Path(__file__).parent.parent / "reports" / "examples"
+EXAMPLE_SCRAPES = SHIPPED / "metrics-start.prom", SHIPPED / "metrics-08.prom"  # before, after
 NUMBERS = [
     "1e999",
     "-1",
@@ -122,6 +124,47 @@ def test_a_damaged_scrape_is_read_or_refused_in_one_line(
     file.write_bytes(data.draw(damaged(scrape_text([AFTER if is_after else BEFORE]).encode())))
     files = (sound, file) if is_after else (file, sound)
     read_or_refused(lambda: list(map(draft_counters.counts_of, growths(files))))
+
+
+@EXAMPLES
+@given(data=st.data(), is_after=st.booleans())
+def test_a_damaged_scrape_tells_times_or_is_refused_in_one_line(
+    file: Path, data: st.DataObject, is_after: bool
+) -> None:
+    """Scrapes with their histograms, as shipped."""
+    sound = EXAMPLE_SCRAPES[not is_after]
+    file.write_bytes(data.draw(damaged(EXAMPLE_SCRAPES[is_after].read_bytes())))
+    files = (sound, file) if is_after else (file, sound)
+    refusal = "a line"
+    try:
+        (growth,) = growths(files)
+        traffic = server_times.timed(growth, 22.0, 1, 5).traffic
+        assert traffic.as_workload([], file.with_name("scratch"))["workload.request_rate"]
+    except UserError as error:
+        refusal = str(error)
+    assert len(refusal.splitlines()) == 1
+    assert len(refusal) < 700
+
+
+@EXAMPLES
+@given(data=st.data())
+def test_damaged_times_of_responses_are_read_or_refused_in_one_line(file: Path, data: st.DataObject) -> None:
+    times = {
+        "request_received_ts": 1764300000.5,
+        "e2e_latency": 1.25,
+        "prompt_tokens": 12,
+        "cached_tokens": 4,
+    }
+    file.write_bytes(data.draw(damaged(f"{json.dumps({'meta_info': RESPONSE | times})}\n".encode() * 2)))
+    refusal = "a line"
+    try:
+        entries = read_entries(file)
+        if sglang_times.have_times(entries):
+            assert sglang_times.timed(entries, 5).means_s["e2el"] > 0
+    except UserError as error:
+        refusal = str(error)
+    assert len(refusal.splitlines()) == 1
+    assert len(refusal) < 700
 
 
 @pytest.mark.parametrize(

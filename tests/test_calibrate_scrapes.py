@@ -311,3 +311,15 @@ def test_a_share_of_the_prefix_cache_that_is_not_simulated_is_refused(
     )
     found: dict[str, Any] = calibrated([*words, *prefix, *fixed], tmp_path / "out")
     assert found["timing"]["values"]["gpu"]["value"] == pytest.approx(TRUE_GPU, rel=0.05)
+
+
+def test_the_shipped_scrapes_are_those_of_a_server_that_is_a_fifth_slower(tmp_path: Path) -> None:
+    """As README shows it."""
+    shipped = Path(__file__).parent.parent / "reports" / "examples"
+    words: list[object] = []
+    for rate in ("08", "24", "48"):
+        words += options([shipped / "metrics-start.prom", shipped / f"metrics-{rate}.prom"])
+    found = calibrated(
+        [*words, "--metrics-seconds", "22,6.9,5", "speculation.num_speculative_tokens=5"], tmp_path
+    )
+    assert holds(found["timing"]["values"]["gpu"], 1.2)
