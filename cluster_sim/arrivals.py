@@ -96,7 +96,8 @@ def described(config: WorkloadConfig) -> str:
             f"{config.burst_rate} for {config.burst_s} s in turn"
         ),
     }
-    return f"{kind} {rate}{details.get(config.arrivals, '')}"
+    limit = "" if config.max_concurrency is None else f", at most {config.max_concurrency:,} under way"
+    return f"{kind} {rate}{details.get(config.arrivals, '')}{limit}"
 
 
 def first_arrivals(config: WorkloadConfig, requests: int, seed: int, spacing: float = 1.0) -> Floats:

@@ -10,7 +10,7 @@ import numpy as np
 from cluster_sim.engine.kinds import Outcome
 from cluster_sim.engine.rules import Request, Rules
 from cluster_sim.engine.state import LogRow, World
-from cluster_sim.engine.tables import Longs, Table
+from cluster_sim.engine.tables import Floats, Longs, Table
 from cluster_sim.world import columns
 
 
@@ -19,6 +19,7 @@ class AsSent(NamedTuple):
 
     requests: Table[Request]
     log: Table[LogRow]
+    due_s: Floats | None  # when each was due, where its client may have waited to send it
     unsent: int  # turns that were never sent, since one before in their conversation had no answer
 
 
@@ -27,13 +28,14 @@ def as_sent(rules: Rules, world: World) -> AsSent:
     requests: Any = columns(rules.workload.requests)
     log: Any = columns(world.log)
     if rules.workload.clients == 0:
-        return AsSent(requests, log, 0)
+        return AsSent(requests, log, None, 0)
     arrival_s = world.sent["arrival_s"]
     order = np.argsort(arrival_s, kind="stable")[: np.count_nonzero(np.isfinite(arrival_s))]
-    chosen = _rows(requests, order)
+    chosen, due_s = _rows(requests, order), requests["arrival_s"][order]
     for name in ("arrival_s", "abort_s"):
         chosen[name] = world.sent[name][order]
-    return AsSent(chosen, _rows(log, order), _num_unsent(rules, world))
+    known = due_s if np.isfinite(due_s).all() else None
+    return AsSent(chosen, _rows(log, order), known, _num_unsent(rules, world))
 
 
 def _rows(table: Any, order: Longs) -> Any:

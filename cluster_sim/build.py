@@ -44,6 +44,7 @@ from cluster_sim.slo import check_class_names
 from cluster_sim.speculation.requirements import requirements
 from cluster_sim.speculation.schedule import dense_lookup
 from cluster_sim.step_tables import StepArrays, step_arrays
+from cluster_sim.waiting import is_limited
 from cluster_sim.workload import Workload, build_workload
 from cluster_sim.world import empty_table
 
@@ -169,7 +170,7 @@ def _asked(config: Config, engine: EngineConfig, workload: Workload, rejected: F
         timeout_s is not None,
         workload.clients,
         math.inf if timeout_s is None else float(timeout_s),
-        float(config.workload.duration_s or math.inf),
+        math.inf if is_limited(config.workload) else float(config.workload.duration_s or math.inf),
     )
 
 

@@ -8,6 +8,7 @@ from cluster_sim.config import Arrivals, ClassConfig, LimitsConfig, SchedulingPo
 from cluster_sim.errors import UserError
 from cluster_sim.lengths import parse_lengths
 from cluster_sim.schema import shown
+from cluster_sim.waiting import is_limited
 
 # key -> the processes that it is of
 OWNERS = {
@@ -22,7 +23,7 @@ OWNERS = {
     "burst_rate": (Arrivals.bursts,),
     "calm_s": (Arrivals.bursts,),
     "burst_s": (Arrivals.bursts,),
-    "max_concurrency": (Arrivals.closed_loop,),
+    "max_concurrency": tuple(Arrivals),
     "think_time_s": (Arrivals.closed_loop,),
 }
 OF_TRACES = ("trace_start_s", "trace_end_s")
@@ -72,7 +73,8 @@ def _check_arrivals(workload: WorkloadConfig) -> None:
         if kind not in owners and value not in (None, False):
             others = " or ".join(owner.name for owner in owners)
             _no_effect(workload, key, f"with arrivals={kind.name}", f"Set it to null, or choose {others}.")
-        if kind in owners and value is None and key != "request_rate":
+        is_needed = key != "request_rate" and (key != "max_concurrency" or kind is Arrivals.closed_loop)
+        if kind in owners and value is None and is_needed:
             remedy = f"Choose workload={kind.name}, which sets it, or set it."
             _refuse(f"arrivals={kind.name} needs {key}", None, f"workload.{key}", remedy)
     if kind is Arrivals.ramp:
@@ -137,6 +139,10 @@ def _check_turns(workload: WorkloadConfig) -> None:
     if turns.mean is not None and workload.arrivals is Arrivals.closed_loop and not turns.after_answer:
         rule, where = "a client of a closed loop waits for an answer", "workload.turns.after_answer"
         _refuse(rule, turns.after_answer, where, "Set it to true.")
+    if turns.mean is not None and is_limited(workload):
+        rule = "a limit on what is under way holds requests back, and not turns of conversations"
+        remedy = "Leave it or workload.turns out, or choose workload=closed_loop."
+        _refuse(rule, workload.max_concurrency, "workload.max_concurrency", remedy)
     if turns.mean is not None and turns.gap_s is None:
         remedy = "Set it to the mean time in s from one turn's arrival to the next."
         _refuse("conversations need the time between their turns", None, "workload.turns.gap_s", remedy)

@@ -7,16 +7,19 @@ import numpy as np
 
 from cluster_sim.engine.kinds import Outcome
 from cluster_sim.engine.tables import Floats
-from cluster_sim.report.words import figures
+from cluster_sim.percentiles import distribution
+from cluster_sim.report.words import figures, seconds
 from cluster_sim.results import Run
 from cluster_sim.saturation import leaves_s
-from cluster_sim.waiting import clients_wait, is_closed_loop
+from cluster_sim.waiting import clients_wait, is_closed_loop, is_limited
 
 
 def of_clients(run: Run, duration_s: float) -> dict[str, Any]:
     """The entry `clients` of summary.json; nothing where no client waits for an answer.
 
-    `number`: clients of a closed loop; None without one, where each conversation has its own.
+    `number`: clients of a closed loop; None without one, where each conversation has its own. `limit`: most
+    requests under way where there are arrivals; `held_s`: how long those due waited for it, which no latency
+    holds (vLLM's client_queue_time).
     """
     workload = run.config.workload
     if not clients_wait(workload):
@@ -25,6 +28,8 @@ def of_clients(run: Run, duration_s: float) -> dict[str, Any]:
     return {
         "clients": {
             "number": workload.max_concurrency if is_closed_loop(workload) else None,
+            "limit": workload.max_concurrency if is_limited(workload) else None,
+            "held_s": distribution(held_s(run)) if is_limited(workload) else None,
             "in_flight": {
                 "mean": float((ended_s - arrival_s).sum()) / duration_s if duration_s > 0.0 else None,
                 "max": most_in_flight(arrival_s, ended_s),
@@ -33,6 +38,12 @@ def of_clients(run: Run, duration_s: float) -> dict[str, Any]:
             "unsent_turns": run.unsent,
         }
     }
+
+
+def held_s(run: Run) -> Floats:
+    """How long each request waited at its client after it was due, s, [request]."""
+    arrival_s: Floats = run.requests["arrival_s"]
+    return np.zeros(len(arrival_s)) if run.due_s is None else arrival_s - run.due_s
 
 
 def ends_s(run: Run) -> Floats:
@@ -66,7 +77,12 @@ def words_of(summary: Mapping[str, Any]) -> Iterator[str]:
         return
     in_flight = clients["in_flight"]
     words = f"{figures(in_flight['mean'])} requests in flight on average, at most {in_flight['max']:,}"
-    if clients["number"] is None:
+    if clients["limit"] is not None:
+        yield (
+            f"at most {clients['limit']:,} under way: {words}; those due waited "
+            f"{seconds(clients['held_s']['mean'])} at the client on average, which is in no latency"
+        )
+    elif clients["number"] is None:
         yield f"turns wait for the answer before: {words}"
     else:
         yield f"closed loop of {clients['number']:,} clients: {words}; the queue cannot grow beyond them"

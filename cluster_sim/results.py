@@ -63,6 +63,7 @@ class Run:
     kinds: tuple[RunKind, ...] = ()  # of instances, by their first one
     faults: tuple[Happened, ...] = ()  # those of config.cluster.faults that came true
     unsent: int = 0  # turns that were never sent, since one before in their conversation had no answer
+    due_s: Floats | None = None  # [request] before its client may have waited; None: it is its arrival
     fleet: Samples | None = None  # over time; of trials there is none
 
 

@@ -63,7 +63,7 @@ def simulate(config: Config, report: Progress | None = None, run: Drive = drive_
     built = build(config)
     plan = plan_of(config)
     world, engine_wall_s, faults, fleet = run(built.rules, report, plan)
-    asked, log, unsent = as_sent(built.rules, world)
+    asked, log, due_s, unsent = as_sent(built.rules, world)
     met = warnings_of(plan, faults, config.cluster.instances, asked["arrival_s"], log["outcome"])
     kinds = run_kinds(built)
     return Run(
@@ -87,6 +87,7 @@ def simulate(config: Config, report: Progress | None = None, run: Drive = drive_
         kinds=kinds,
         faults=faults,
         unsent=unsent,
+        due_s=due_s,
         fleet=fleet,
     )
 

@@ -50,11 +50,15 @@ class Growth:
 
 
 def growth_of_queue(run: Run) -> Growth:
-    """Growth of the number of requests in the system, rejected and failed ones left out."""
+    """Growth of the number of requests in the system, rejected and failed ones left out.
+
+    Those that wait at a client for a place under its limit are in it.
+    """
     if is_closed_loop(run.config.workload):
         return Growth(None, None, None)
     served = ~np.isin(run.log["outcome"], (int(Outcome.rejected), int(Outcome.failed)))
-    return growth(run.requests["arrival_s"][served], leaves_s(run)[served])
+    due_s = run.requests["arrival_s"] if run.due_s is None else run.due_s
+    return growth(due_s[served], leaves_s(run)[served])
 
 
 def leaves_s(run: Run) -> Floats:

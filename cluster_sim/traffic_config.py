@@ -64,7 +64,7 @@ class TrafficConfig:
     burst_rate: float | None = None  # bursts: requests/s in one
     calm_s: float | None = None  # bursts: mean time between two
     burst_s: float | None = None  # bursts: mean length of one
-    max_concurrency: int | None = None  # closed_loop: clients, each with one request under way
+    max_concurrency: int | None = None  # most requests under way, others wait at the client; None: no limit
     think_time_s: float | None = None  # closed_loop: mean time from an end to the next request, exponential
     classes: dict[str, ClassConfig] | None = None  # None: all requests are alike, or as the trace says
     shared_prefix: SharedPrefixConfig = field(default_factory=SharedPrefixConfig)

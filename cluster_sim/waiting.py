@@ -1,10 +1,12 @@
-"""Clients that wait for answers: a closed loop, and conversations whose next turn comes after the answer.
+"""Clients that wait for answers: a closed loop, a limit on what is under way, and turns after the answer.
 
 Who sends what and when is decided as the run goes (engine/clients.py). Drawn beforehand are the order of
 requests, when conversations start, and for each request how long its client pauses after its end:
 
     closed loop      workload.max_concurrency clients take requests, or conversations, in their order; after
                      each, an exponential time of mean think_time_s
+    limit            requests are due as workload.arrivals says, and sent when fewer than max_concurrency are
+                     under way, first come, first served: vLLM's --max-concurrency beside --request-rate
     turns            after each but the last of a conversation, an exponential time of mean turns.gap_s: the
                      draw that is the whole gap between two turns where turns do not wait (conversations.py)
 
@@ -29,9 +31,14 @@ def is_closed_loop(config: WorkloadConfig) -> bool:
     return config.arrivals is Arrivals.closed_loop
 
 
+def is_limited(config: WorkloadConfig) -> bool:
+    """Whether requests that are due may wait at the client until others have ended."""
+    return config.max_concurrency is not None and not is_closed_loop(config)
+
+
 def clients_wait(config: WorkloadConfig) -> bool:
     """Whether some requests are sent when others have ended, so that arrivals are not known beforehand."""
-    return is_closed_loop(config) or config.turns.after_answer
+    return is_closed_loop(config) or is_limited(config) or config.turns.after_answer
 
 
 def draw_waiting(config: WorkloadConfig, seed: int) -> Schedule:

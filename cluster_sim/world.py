@@ -93,13 +93,16 @@ def new_world(rules: Rules) -> World:
 def _new_clients(rules: Rules) -> tuple[Table[Client], int]:
     """Clients before they send anything, and the first request that none of them has.
 
-    Either each has the first turn of its conversation, which it sends at a known time, or none has any.
+    Each has the first turn of its conversation, or the first requests, which it sends at a known time; in a
+    closed loop none has any.
     """
     arrival_s, number = rules.workload.requests["arrival_s"], rules.workload.clients
-    own = np.flatnonzero(np.isfinite(arrival_s)) if number > 0 else np.zeros(0, np.int64)
-    if len(own) == 0:
+    known = np.flatnonzero(np.isfinite(arrival_s)) if number > 0 else np.zeros(0, np.int64)
+    if len(known) == 0:
         return empty_table(Client, number, next=-1), 0
-    return empty_table(Client, number, due_s=arrival_s[own], next=own), len(arrival_s)
+    own, others = known[:number], known[number:]
+    untaken = int(others[0]) if len(others) else len(arrival_s)
+    return empty_table(Client, number, due_s=arrival_s[own], next=own), untaken
 
 
 def _tree_of(clients: int) -> Ints:

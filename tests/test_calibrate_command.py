@@ -142,16 +142,3 @@ def test_without_counts_there_is_no_profile(
         "calibrate needs measurements, but got none (command line). "
         "Name FILEs, or two scrapes with --metrics-before A .."
     )
-
-
-def test_a_rate_and_a_limit_that_was_reached_are_refused(
-    served: list[Served], tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    file = write_bench(
-        tmp_path / "runs.json", [bench_json(each) | {"max_concurrency": 32} for each in served]
-    )
-    assert refused([file], capsys) == (
-        "requests of a run are sent at its rate, or when others end (rate inf), and not as both allow, but "
-        f"got max_concurrency 32 at a rate ({file}, line 1). Measure without --max-concurrency or without "
-        "--request-rate, or write --fit none."
-    )

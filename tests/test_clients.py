@@ -3,6 +3,7 @@
 The strongest oracle is the open loop: a run whose arrivals are those that clients made is the same run.
 """
 
+import heapq
 from collections import Counter
 from dataclasses import replace
 from typing import Any
@@ -12,7 +13,7 @@ from engine_strategies import in_four_ways
 from engine_worlds import Asked, Scenario, Server, columns_of, play
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from waiting_worlds import Waiting, ends_s, in_order, waiting
+from waiting_worlds import Waiting, ends_s, in_order, limited, waiting
 
 from cluster_sim.engine.kinds import Outcome, RouterPolicy
 from cluster_sim.engine.rules import Rules
@@ -103,8 +104,35 @@ def test_every_request_is_sent_once_and_ends(drawn: Waiting) -> None:
         assert np.all(world.memory["dispatched"] == world.lanes["finished"])
 
 
+@MANY
+@given(drawn=limited())
+def test_under_a_limit_requests_are_sent_when_due_or_when_a_place_is_free(drawn: Waiting) -> None:
+    """First come, first served: a queue before so many places, each free again when its request ends."""
+    for variant in variants(drawn):
+        rules = variant.rules()
+        world = play(rules)
+        free_s, ended_s = [0.0] * variant.clients, ends_s(world)
+        for request, due_s in enumerate(rules.workload.requests["arrival_s"].tolist()):
+            assert world.sent["arrival_s"][request] == max(due_s, heapq.heappop(free_s))
+            heapq.heappush(free_s, ended_s[request])
+
+
+@MANY
+@given(drawn=limited())
+def test_a_limit_that_nobody_reaches_is_none(drawn: Waiting) -> None:
+    """Byte for byte, but for who sent what."""
+    for variant in variants(replace(drawn, clients=len(drawn.turns))):
+        rules = variant.rules()
+        world = play(rules)
+        requests: Any = rules.workload.requests.copy()
+        requests["abort_s"] = requests["arrival_s"] + variant.timeout_s
+        without = play(rules._replace(workload=rules.workload._replace(requests=requests, clients=0)))
+        for (name, mine), (_, theirs) in zip(columns_of(world), columns_of(without), strict=True):
+            assert mine == theirs or name in MAY_DIFFER, name
+
+
 @SOME
-@given(data=st.data(), drawn=waiting(talks=True))
+@given(data=st.data(), drawn=st.one_of(waiting(talks=True), limited()))
 def test_stopping_a_run_anywhere_changes_nothing(data: st.DataObject, drawn: Waiting) -> None:
     stops_s = sorted(data.draw(st.lists(st.floats(0.0, 30.0), max_size=6)))
     for variant in variants(drawn):

@@ -162,6 +162,32 @@ def test_clients_that_wait_are_simulated_in_this_process(monkeypatch: pytest.Mon
     assert np.all(run.log["outcome"] == Outcome.completed)
 
 
+def test_a_limit_holds_requests_back_at_the_client() -> None:
+    """As vLLM's --max-concurrency beside --request-rate: what is held is in no latency, and in the queue."""
+    run = run_of("workload.request_rate=60", "workload.requests=600", "workload.max_concurrency=24")
+    assert run.due_s is not None
+    assert np.array_equal(run.due_s, drawn("workload.request_rate=60", "workload.requests=600").arrival_s)
+    summary = summarise(run)
+    held_s = run.requests["arrival_s"] - run.due_s
+    assert held_s.min() == 0.0
+    assert summary["clients"]["held_s"]["mean"] == pytest.approx(held_s.mean())
+    assert summary["clients"]["limit"] == summary["clients"]["in_flight"]["max"] == 24
+    assert summary["clients"]["number"] is None
+    assert summary["saturated"]
+    assert summary["ttft_s"]["p99"] < 0.2 < held_s.mean()
+    text = text_of(run)
+    assert "poisson 60 requests/s, at most 24 under way, seed 0" in text
+    assert f"those due waited {held_s.mean():.2f} s at the client on average, which is in no latency" in text
+
+
+def test_a_limit_that_is_not_reached_changes_no_result() -> None:
+    free, limited = (
+        run_of("workload.requests=200", *limit) for limit in ([], ["workload.max_concurrency=200"])
+    )
+    assert free.log.tobytes() == limited.log.tobytes()  # type: ignore[attr-defined]
+    assert summarise(limited)["clients"]["held_s"]["max"] == 0.0
+
+
 # ---- what is said of it ----
 
 
@@ -261,9 +287,9 @@ def test_a_sweep_over_clients_shows_them_and_what_it_cannot_show(
             "Set it to null, or choose poisson or gamma or constant or diurnal.",
         ),
         (
-            ["workload.max_concurrency=8"],
-            "max_concurrency has no effect with arrivals=poisson, but got 8 (workload.max_concurrency). "
-            "Set it to null, or choose closed_loop.",
+            ["workload.max_concurrency=8", *TALKS],
+            "a limit on what is under way holds requests back, and not turns of conversations, but got 8 "
+            "(workload.max_concurrency). Leave it or workload.turns out, or choose workload=closed_loop.",
         ),
         (
             ["workload.think_time_s=1"],

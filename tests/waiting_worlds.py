@@ -1,6 +1,6 @@
 """Small worlds in which clients wait for their answers, drawn by hypothesis; and what their logs say."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -24,13 +24,14 @@ class Waiting:
     turns: tuple[int, ...]  # of each conversation
     timeout_s: float
     close_s: float = np.inf
+    is_limited: bool = False  # requests have arrivals, and clients take them in their order
 
     def rules(self) -> Rules:
         rules = self.scenario.rules()
         requests: Any = rules.workload.requests.copy()
         requests["session"] = np.repeat(np.arange(len(self.turns)), self.turns)
         is_first = np.diff(requests["session"], prepend=-1) > 0
-        is_known = is_first & (self.clients == 0)
+        is_known = is_first & (self.is_limited or self.clients == 0)
         requests["arrival_s"] = np.where(is_known, requests["arrival_s"], np.inf)
         requests["abort_s"] = np.inf
         requests["think_s"] = self.think_s
@@ -64,6 +65,13 @@ def waiting(draw: st.DrawFn, talks: bool = False, is_closed: bool = True) -> Wai
         draw(st.sampled_from([np.inf, np.inf, 2.0, 5.0])),
         draw(st.sampled_from([np.inf, np.inf, np.inf, 4.0])),
     )
+
+
+@st.composite
+def limited(draw: st.DrawFn) -> Waiting:
+    """Any small world in which at most so many requests are under way."""
+    drawn = draw(waiting())
+    return replace(drawn, think_s=(0.0,) * len(drawn.turns), close_s=np.inf, is_limited=True)
 
 
 def ends_s(world: World) -> Floats:

@@ -25,8 +25,8 @@ class Sending(Traffic):
 
     vLLM ends the arrivals at num_prompts / request_rate exactly (../shared/vllm-scheduler.md section 13). A
     run that was kept with --save-detailed says when each request was sent and how long it was: those requests
-    are simulated, as a trace. With a rate of inf, --max-concurrency clients wait for their answers
-    (closed_loop), as vLLM's do. Lengths that nobody says are fixed at their means.
+    are simulated, as a trace. With --max-concurrency they wait at the client, as vLLM's do, for a place or,
+    with a rate of inf, for the answer before (closed_loop). Lengths that nobody says have their mean.
     """
 
     entry: Entry
@@ -54,31 +54,20 @@ class Sending(Traffic):
         return not (isinstance(most, int | float) and most < self.max_concurrency)
 
     def as_workload(self, given: Collection[str], scratch: Path) -> dict[str, object]:
-        """The requests themselves, or arrivals of the same kind.
-
-        Raises:
-            UserError: clients waited for others although there was a rate.
-        """
-        if self.is_limited and math.isfinite(self.request_rate):
-            rule = (
-                "requests of a run are sent at its rate, or when others end (rate inf), and not as both allow"
-            )
-            remedy = "Measure without --max-concurrency or without --request-rate, or write --fit none."
-            self.entry.refuse(rule, f"max_concurrency {self.max_concurrency} at a rate", remedy)
+        """The requests themselves, or arrivals of the same kind."""
         keys: dict[str, object] = {"workload.requests": self.num_prompts}
         lengths = fixed_lengths(self.mean_tokens, given)
         if self.requests and len(lengths) == len(LENGTHS) and not self.is_limited:
             return keys | as_trace(self.requests, scratch)
-        return keys | (self._clients() if self.is_limited else self._arrivals()) | lengths
+        return keys | lengths | (self._limited() if self.is_limited else self._arrivals())
 
-    def _clients(self) -> dict[str, object]:
-        """As many clients as --max-concurrency says, each of which sends its next request at its answer."""
-        return {
-            "workload.arrivals": "closed_loop",
-            "workload.max_concurrency": self.max_concurrency,
-            "workload.think_time_s": 0.0,
-            "workload.request_rate": None,
-        }
+    def _limited(self) -> dict[str, object]:
+        """Requests are sent when others end; where there is a rate, not before they are due."""
+        limit = {"workload.max_concurrency": self.max_concurrency}
+        if math.isfinite(self.request_rate):
+            return self._arrivals() | limit
+        clients = {"workload.arrivals": "closed_loop", "workload.request_rate": None}
+        return {**clients, "workload.think_time_s": 0.0, **limit}
 
     def _arrivals(self) -> dict[str, object]:
         if math.isinf(self.request_rate):

@@ -125,7 +125,5 @@ def _check_cached(timed: Timed, tokens: dict[str, int]) -> None:
     share = tokens["cached"] / tokens["prompt"]
     if timed.cached_share is not None and abs(share - timed.cached_share) > CACHED_TOLERANCE:
         rule = f"the prefix cache must hold {100 * timed.cached_share:.0f}% of the prompts, as measured"
-        remedy = (
-            "Say what prompts share (workload.shared_prefix, workload.turns), or measure without it."
-        )
+        remedy = "Say what prompts share (workload.shared_prefix, workload.turns), or measure without it."
         timed.refuse(rule, f"{100 * share:.0f}% in the simulation", remedy)

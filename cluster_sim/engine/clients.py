@@ -5,7 +5,9 @@ client gives up; a request that is refused ends as it arrives. From then on the 
 this request. Next it sends the following turn of the same conversation (one session, numbered in a row);
 where there is none, or this turn was not answered, the first request that nobody has taken. So `vllm bench
 serve --max-concurrency` takes prompts in their order, and vLLM's benchmarks/multi_turn drops a conversation
-of which a turn failed. Clients that are due at the same time send in the order of their numbers.
+of which a turn failed. Clients that are due at the same time send in the order of their numbers. Where
+requests have arrivals of their own, a client that is free takes the next one, and sends it when it is due, or
+at once.
 
             soonest[1]             the client that is due first; a node holds the sooner of its two children
          [2]          [3]
@@ -37,12 +39,18 @@ def first_due_s(world: World) -> float:
 
 @rare
 def send(world: World, rules: Rules) -> int:
-    """The client that is due first sends its request, which is returned; -1: it has none."""
+    """The client that is due first sends its request, which is returned; -1: it has none, or none yet."""
     number = world.soonest[1]
     client = world.clients[number]
     request = client.next if client.next >= 0 else take(world, rules)
     if request < 0:
         client.due_s = math.inf
+        climb(world, number)
+        return -1
+    own_s = rules.workload.requests[request].arrival_s
+    if client.due_s < own_s < math.inf:
+        client.next = request
+        client.due_s = own_s
         climb(world, number)
         return -1
     sent = world.sent[request]

@@ -67,7 +67,8 @@ def _traffic(workload: Tree) -> Iterator[tuple[str, str]]:
     if workload.get("request_rate") is not None:
         yield "Request rate", f"{workload['request_rate']:g} requests/s, where it is not varied"
     if workload.get("max_concurrency") is not None:
-        yield "Clients", f"{workload['max_concurrency']:,}, where it is not varied"
+        name = "Clients" if workload.get("arrivals") == "closed_loop" else "Most under way"
+        yield name, f"{workload['max_concurrency']:,}, where it is not varied"
     for key, name in (("prompt_tokens", "Prompt tokens"), ("output_tokens", "Output tokens")):
         if workload[key] is not None:
             yield name, _lengths(workload[key])
