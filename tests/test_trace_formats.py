@@ -37,7 +37,7 @@ def test_azure_of_2025_counts_the_requests_that_have_images(trace: Path) -> None
     rows = read(trace, examples.AZURE_2025.replace("819Z,0", "819Z,16"))
     assert rows.arrival_s.tolist() == pytest.approx([0.0, 5.55], abs=1e-9)
     assert rows.prompt_tokens.tolist() == [770, 949]
-    assert warnings_of(rows, trace) == ["FILE: images of 1 requests, whose encoding takes no time here"]
+    assert warnings_of(rows, trace) == ["FILE: images of 1 of 2 requests, whose encoding takes no time here"]
 
 
 def test_columns_may_stand_in_any_order(trace: Path) -> None:

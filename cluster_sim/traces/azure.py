@@ -39,7 +39,9 @@ def parse(text: TraceText) -> TraceRows:
     some = np.count_nonzero(tokens_of(text, columns[IMAGES], IMAGES)) if has_images else 0
     if not some:
         return rows
-    return with_warning(rows, f"{text.path}: images of {some} requests, whose encoding takes no time here")
+    return with_warning(
+        rows, f"{text.path}: images of {some} of {len(times)} requests, whose encoding takes no time here"
+    )
 
 
 def _times_ns(text: TraceText, column: Any) -> tuple[Longs, bool]:
