@@ -103,6 +103,13 @@ def test_a_wrong_value_in_a_report_is_found(trace: Path) -> None:
     )
 
 
+def test_a_report_of_means_alone_is_told_what_it_lacks(trace: Path) -> None:
+    assert error_of(trace, '{"benchmarks": [{"metrics": {}}]}') == (
+        "benchmarks[0].requests must be lists of requests under successful, incomplete, errored, but got "
+        "null (FILE). Let guidellm write its requests too."
+    )
+
+
 def test_requests_without_tokens_are_left_out_and_counted(trace: Path) -> None:
     content = "TIMESTAMP,ContextTokens,GeneratedTokens\n" + "".join(
         f"2023-11-16 18:15:4{second},{prompt},{output}\n"
@@ -180,6 +187,8 @@ def test_a_file_of_no_known_format_names_those_that_are(trace: Path) -> None:
     assert text.startswith(
         "a trace must be in a known format, but got '{\"when\": 3}' (FILE, line 1). Known: CSV"
     )
+    summary = error_of(trace, '{\n  "ttft": 3\n}\n')
+    assert "a JSON object over many lines (FILE, line 1). Known: CSV" in summary
     for name in ("Azure", "BurstGPT", "Mooncake", "timed_trace", "aiperf", "arrival_s", "guidellm"):
         assert name in text
 

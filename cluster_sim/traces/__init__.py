@@ -50,8 +50,11 @@ def _parser(text: TraceText) -> Parser:
         )
     request = first_object(text)
     if request is None:
-        is_report = b'"benchmarks"' in text.data[:HEAD_BYTES]
-        return guidellm.parse if is_report else json_lines.parse
+        if b'"benchmarks"' in text.data[:HEAD_BYTES]:
+            return guidellm.parse
+        if text.first_line == "{":
+            text.refuse(RULE, "a JSON object over many lines", 1, KNOWN)
+        return json_lines.parse
     if request.keys() & set(json_lines.KEYS):
         return json_lines.parse
     known = (
