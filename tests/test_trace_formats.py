@@ -66,8 +66,15 @@ def test_aiperf_leaves_out_its_warm_up_and_what_failed(trace: Path) -> None:
     rows = read(trace, content)
     assert rows.prompt_tokens.tolist() == [550]
     assert warnings_of(rows, trace) == [
-        "FILE: left out 1 records of aiperf's warm-up phase",
+        "FILE: left out 1 of 3 records, of aiperf's warm-up phase",
         "FILE: left out 1 without output tokens, of 2 requests",
+    ]
+
+
+def test_records_that_failed_have_neither_prompt_nor_output(trace: Path) -> None:
+    content = examples.lines(examples.record(10**18, None, None), examples.record(10**18 + 1, 550, 7))
+    assert warnings_of(read(trace, content), trace) == [
+        "FILE: left out 1 without prompt and output tokens, of 2 requests"
     ]
 
 
@@ -84,7 +91,7 @@ def test_aiperf_sessions_are_runs_of_a_conversation_and_not_entries_of_its_data_
 def test_aiperfs_first_releases_name_start_and_phase_otherwise(trace: Path) -> None:
     rows = read(trace, examples.AIPERF_FIRST)
     assert (rows.arrival_s.tolist(), rows.prompt_tokens.tolist()) == ([0.0, 1.0], [550, 551])
-    assert warnings_of(rows, trace) == ["FILE: left out 1 records of aiperf's warm-up phase"]
+    assert warnings_of(rows, trace) == ["FILE: left out 1 of 3 records, of aiperf's warm-up phase"]
 
 
 def test_guidellm_reports_of_either_version_are_read(trace: Path) -> None:

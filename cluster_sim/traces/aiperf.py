@@ -57,7 +57,8 @@ def parse(text: TraceText) -> TraceRows:
         raise UserError(rule, got, str(text.path), "Choose another.")
     kept = take(rows, np.flatnonzero(~warm_up))
     kept = replace(kept, arrival_s=kept.arrival_s - kept.arrival_s.min())
-    return with_warning(kept, f"{text.path}: left out {warm_up.sum()} records of aiperf's warm-up phase")
+    left_out = f"{text.path}: left out {warm_up.sum()} of {len(warm_up)} records, of aiperf's warm-up phase"
+    return with_warning(kept, left_out)
 
 
 def _names(text: TraceText) -> tuple[str, str]:
