@@ -19,8 +19,10 @@ capacity of 57 requests/s: of 50 runs of 10,000 requests at 90, 95, 105 and 110 
 called saturated. Of 100 runs of 2,000, half a minute, 11, 17, 37 and 71: a rise by chance looks the same.
 With a drafter (K=3): 0, 1, 26 and 50 of 50; 18, 34, 86 and 85 of 100. tests/test_saturation.py has queues.
 
-A run so short that requests stay for most of it counts as saturated too: it never became steady. With too few
-arrivals, or all at one moment, nobody can tell: None. The queue of a closed loop cannot grow: None.
+A run so short that requests stay for most of it counts as saturated too: it never became steady. So does a
+part of a trace that ends in a burst or a busier hour, for its arrivals are no Poisson process: of nine parts
+of 300 requests of Mooncake's conversations (prompts cut to 6,000 tokens, one H100, stable over 3,000) three.
+With too few arrivals, or all at one moment, nobody can tell: None. A closed loop's queue cannot grow: None.
 """
 
 from dataclasses import dataclass
@@ -36,6 +38,7 @@ FEWEST_ARRIVALS = 20  # in the second half
 SMALLEST_RISE_REQUESTS = 10
 SMALLEST_SHARE = 0.05
 STANDARD_DEVIATIONS = 2.5
+LARGEST_BURST = 0.5  # share of the arrivals up to which growth may be a trace's own
 MOST_SEEDS = 0.5  # at least so many of a point's seeds are saturated: the point is
 NUM_POINTS = 256  # at which N(t) is looked at
 
@@ -59,6 +62,20 @@ def growth_of_queue(run: Run) -> Growth:
     served = ~np.isin(run.log["outcome"], (int(Outcome.rejected), int(Outcome.failed)))
     due_s = run.requests["arrival_s"] if run.due_s is None else run.due_s
     return growth(due_s[served], leaves_s(run)[served])
+
+
+def may_be_a_burst(trace: str | None, share_of_arrivals: float | None) -> bool:
+    """Whether growth by this share of the arrivals may come from the trace's own load, which rose."""
+    return trace is not None and share_of_arrivals is not None and share_of_arrivals <= LARGEST_BURST
+
+
+def warnings_of_growth(run: Run, growth: Growth) -> list[str]:
+    """That a saturated run of a trace may have met no more than a burst."""
+    if not (growth.is_saturated and may_be_a_burst(run.config.workload.trace, growth.share_of_arrivals)):
+        return []
+    return [
+        "a burst or a busier hour at the end of a trace looks like saturation: replay more to tell them apart"
+    ]
 
 
 def leaves_s(run: Run) -> Floats:

@@ -26,7 +26,7 @@ from cluster_sim.fault_report import rows_of
 from cluster_sim.faults import plan_of
 from cluster_sim.percentiles import PERCENTILES, counted_percentile, distribution, histogram_percentile
 from cluster_sim.results import Flags, Latencies, Run, has_slo, latencies, meets_limits, meets_slo
-from cluster_sim.saturation import growth_of_queue
+from cluster_sim.saturation import growth_of_queue, warnings_of_growth
 from cluster_sim.statistics import wilson_interval
 from cluster_sim.warmup import measured_of
 
@@ -62,7 +62,7 @@ def summarise(run: Run) -> dict[str, Any]:
         "acceptance_source": run.acceptance_source,
         "draft_cost": run.draft_cost,
         "acceptance_texts": list(dict.fromkeys(text for kind in run.kinds for text in kind.acceptance_texts)),
-        "warnings": [*run.warnings, *warnings_beyond(run)],
+        "warnings": [*run.warnings, *warnings_beyond(run), *warnings_of_growth(run, growth)],
         "simulated_s": duration_s,
         "engine_wall_s": run.engine_wall_s,
         "wall_s": run.wall_s,

@@ -7,6 +7,7 @@ import pytest
 from paging import CONFIG, against, entry, ratio, row, stored_of
 
 from cluster_sim.report import caveats
+from cluster_sim.report.answer import head_of
 from cluster_sim.report.recommended import as_fast, recommended
 from cluster_sim.report.stored import Kind, Stored
 
@@ -128,6 +129,28 @@ def test_saturation_is_counted_over_all_points() -> None:
     assert caveats.saturation(stored_of({"off": OFF}, {})) is None
     run = replace(stored, kind=Kind.run, summary={"saturated": True})
     assert str(caveats.saturation(run)).startswith("This run is saturated: ")
+
+
+@pytest.mark.parametrize(
+    ("trace", "share", "ending"),
+    [
+        (None, 0.1, "900 output tokens/s is its capacity."),
+        ("day.csv", 0.6, "900 output tokens/s is its capacity."),
+        ("day.csv", 0.1, "900 output tokens/s is its capacity, unless the trace's own load rose."),
+    ],
+)
+def test_a_capacity_is_claimed_of_a_trace_only_where_no_burst_explains_the_queue(
+    trace: str | None, share: float, ending: str
+) -> None:
+    summary = {
+        "output_throughput_tok_s": 900.0,
+        "saturated": True,
+        "queue_growth": {"requests": 20.0, "share_of_arrivals": share},
+        "tpot_s": {"mean": 0.01},
+    }
+    made_up = stored_of({}, {}, workload={"trace": trace}, sweep=None)
+    stored = replace(made_up, kind=Kind.run, summary=summary)
+    assert head_of(stored).answer[0].endswith(f"than it served; {ending}")
 
 
 def test_an_slo_of_ttft_alone_is_called_blind_to_speculation() -> None:

@@ -10,7 +10,7 @@ from example_run import example_run
 from numpy.typing import NDArray
 
 from cluster_sim.engine.kinds import Outcome
-from cluster_sim.saturation import Growth, growth, growth_of_queue
+from cluster_sim.saturation import Growth, growth, growth_of_queue, warnings_of_growth
 
 Floats = NDArray[np.float64]
 SEEDS = range(20)
@@ -85,3 +85,14 @@ def test_rejected_requests_are_not_in_the_system_and_cancelled_ones_leave() -> N
     found = growth_of_queue(run)
     assert found.requests == pytest.approx(0.0, abs=0.5)
     assert found.is_saturated is False
+
+
+def test_only_growth_that_a_trace_may_have_brought_along_is_doubted() -> None:
+    traced, drawn = example_run(overrides=("workload.trace=day.csv",)), example_run()
+    burst, overload = Growth(20.0, 0.14, True), Growth(3000.0, 0.53, True)
+    assert warnings_of_growth(traced, burst) == [
+        "a burst or a busier hour at the end of a trace looks like saturation: replay more to tell them apart"
+    ]
+    assert warnings_of_growth(traced, overload) == []
+    assert warnings_of_growth(traced, Growth(1.0, 0.01, False)) == []
+    assert warnings_of_growth(drawn, burst) == []

@@ -94,6 +94,13 @@ def test_memory_that_is_overdrawn_shows() -> None:
     assert "target KV 83.0, headroom -3.0: 80.0 GiB" in words_of(changes={"memory_bytes": memory_bytes})
 
 
+def test_what_the_prefix_cache_gave_is_said_where_it_gave_anything() -> None:
+    assert "0 preemptions, 25.0% of the prompt tokens from the prefix cache GPU memory" in words_of(
+        log={"cached_tokens": [0, 100, 50]}
+    )
+    assert "prefix cache" not in words_of()
+
+
 def test_a_missed_slo_and_a_met_one_are_told_apart() -> None:
     assert "MISSED: 0.0% of the requests" in words_of()
     assert "met: 100.0% of the requests within TTFT <= 5.00 s" in words_of(

@@ -6,30 +6,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 import trace_examples as examples
+from trace_examples import error_of, read, warnings_of
 
-from cluster_sim.errors import UserError
-from cluster_sim.traces import TraceRows, read_trace
-from cluster_sim.traces.chains import chained
+from cluster_sim.traces import read_trace
 
 
 @pytest.fixture
 def trace(tmp_path: Path) -> Path:
     return tmp_path / "trace"
-
-
-def read(trace: Path, content: str) -> TraceRows:
-    trace.write_text(content, encoding="utf-8")
-    return read_trace(trace)
-
-
-def error_of(trace: Path, content: str) -> str:
-    with pytest.raises(UserError) as caught:
-        read(trace, content)
-    return str(caught.value).replace(str(trace), "FILE")
-
-
-def warnings_of(rows: TraceRows, trace: Path) -> list[str]:
-    return [warning.replace(str(trace), "FILE") for warning in rows.warnings]
 
 
 @pytest.mark.parametrize("name", examples.EXAMPLES)
@@ -49,6 +33,13 @@ def test_azure_of_2024_names_its_zone(trace: Path) -> None:
     assert (rows.prompt_tokens.tolist(), rows.output_tokens.tolist()) == ([2162, 2399], [5, 6])
 
 
+def test_azure_of_2025_counts_the_requests_that_have_images(trace: Path) -> None:
+    rows = read(trace, examples.AZURE_2025.replace("819Z,0", "819Z,16"))
+    assert rows.arrival_s.tolist() == pytest.approx([0.0, 5.55], abs=1e-9)
+    assert rows.prompt_tokens.tolist() == [770, 949]
+    assert warnings_of(rows, trace) == ["FILE: images of 1 of 2 requests, whose encoding takes no time here"]
+
+
 def test_columns_may_stand_in_any_order(trace: Path) -> None:
     rows = read(trace, "Extra,GeneratedTokens,TIMESTAMP,ContextTokens\nx,5,2023-11-16 18:15:46,7\n")
     assert (rows.prompt_tokens.tolist(), rows.output_tokens.tolist()) == ([7], [5])
@@ -66,38 +57,6 @@ def test_burstgpt_has_classes_and_sessions(trace: Path) -> None:
     assert read(trace, examples.BURSTGPT_OLD).session.tolist() == [-1, -1]
 
 
-def test_mooncake_is_in_ms_and_its_last_block_may_be_cut(trace: Path) -> None:
-    rows = read(trace, examples.MOONCAKE)
-    assert (rows.arrival_s.tolist(), rows.block_tokens) == ([0.0, 1.5], 512)
-    assert rows.block_start.tolist() == [0, 3, 6]
-    assert rows.block_ids.tolist()[:2] == rows.block_ids.tolist()[3:5]
-    assert rows.block_ids[2] != rows.block_ids[5]
-    assert rows.known_tokens.tolist() == [1030, 1500]
-
-
-def test_ids_of_a_block_alone_count_only_behind_the_same_blocks(trace: Path) -> None:
-    """VLLM's timed_trace: 4412, 7 at the start is other content than 4412, 7 behind 981."""
-    rows = read(trace, examples.TIMED_TRACE)
-    assert (rows.arrival_s.tolist(), rows.block_tokens) == ([12.5, 13.0], 16)
-    assert len(set(rows.block_ids.tolist())) == 5
-
-
-def test_times_without_ids_are_ms_only_if_whole(trace: Path) -> None:
-    plain = {"input_length": 5, "output_length": 5}
-    assert read(trace, examples.lines({"timestamp": 2000, **plain})).arrival_s.tolist() == [2.0]
-    assert read(trace, examples.lines({"timestamp": 2.5, **plain})).arrival_s.tolist() == [2.5]
-
-
-def test_a_wrong_number_of_ids_is_named(trace: Path) -> None:
-    content = examples.MOONCAKE + examples.lines(
-        {"timestamp": 1, "input_length": 1030, "output_length": 1, "hash_ids": [0, 1]}
-    )
-    assert error_of(trace, content) == (
-        "hash_ids must be one per block of 512 tokens (Mooncake) or of 16 (vLLM timed_trace) of "
-        "input_length, here 3 of 512, but got 2 (FILE, line 3). Correct or remove the line."
-    )
-
-
 def test_aiperf_leaves_out_its_warm_up_and_what_failed(trace: Path) -> None:
     content = (
         examples.lines(examples.record(10**18, 9, 9, benchmark_phase="warmup"))
@@ -107,9 +66,32 @@ def test_aiperf_leaves_out_its_warm_up_and_what_failed(trace: Path) -> None:
     rows = read(trace, content)
     assert rows.prompt_tokens.tolist() == [550]
     assert warnings_of(rows, trace) == [
-        "FILE: left out 1 records of aiperf's warm-up phase",
+        "FILE: left out 1 of 3 records, of aiperf's warm-up phase",
         "FILE: left out 1 without output tokens, of 2 requests",
     ]
+
+
+def test_records_that_failed_have_neither_prompt_nor_output(trace: Path) -> None:
+    content = examples.lines(examples.record(10**18, None, None), examples.record(10**18 + 1, 550, 7))
+    assert warnings_of(read(trace, content), trace) == [
+        "FILE: left out 1 without prompt and output tokens, of 2 requests"
+    ]
+
+
+def test_aiperf_sessions_are_runs_of_a_conversation_and_not_entries_of_its_data_set(trace: Path) -> None:
+    content = examples.lines(
+        *(
+            examples.record(10**18 + turn, 9, 9, conversation_id="x", x_correlation_id=run)
+            for turn, run in enumerate(["a", "b", "a", None])
+        )
+    )
+    assert read(trace, content).session.tolist() == [0, 1, 0, 2]
+
+
+def test_aiperfs_first_releases_name_start_and_phase_otherwise(trace: Path) -> None:
+    rows = read(trace, examples.AIPERF_FIRST)
+    assert (rows.arrival_s.tolist(), rows.prompt_tokens.tolist()) == ([0.0, 1.0], [550, 551])
+    assert warnings_of(rows, trace) == ["FILE: left out 1 of 3 records, of aiperf's warm-up phase"]
 
 
 def test_guidellm_reports_of_either_version_are_read(trace: Path) -> None:
@@ -125,6 +107,13 @@ def test_a_wrong_value_in_a_report_is_found(trace: Path) -> None:
     assert error_of(trace, content) == (
         "benchmarks[0].requests.successful[0].request_start_time must be a number of seconds from 0 to "
         "1e+11, but got 1000500000000.5 (FILE). Correct the report."
+    )
+
+
+def test_a_report_of_means_alone_is_told_what_it_lacks(trace: Path) -> None:
+    assert error_of(trace, '{"benchmarks": [{"metrics": {}}]}') == (
+        "benchmarks[0].requests must be lists of requests under successful, incomplete, errored, but got "
+        "null (FILE). Let guidellm write its requests too."
     )
 
 
@@ -169,6 +158,16 @@ def test_requests_without_tokens_are_left_out_and_counted(trace: Path) -> None:
             "1.7e+12 (FILE, line 2). Correct or remove the line.",
         ),
         (
+            examples.BAILIAN.replace("[1089, 7]", "[1089, 7, 8]"),
+            "hash_ids must be at most one per block of 16 tokens of input_length, here 2, but got 3 "
+            "(FILE, line 2). Correct or remove the line.",
+        ),
+        (
+            examples.AZURE_2025.replace("269Z,0", "269Z,x"),
+            "NumImages must be a whole number from 0 to 2147483647, but got 'x' (FILE, line 2). "
+            "Correct or remove the line.",
+        ),
+        (
             examples.AIPERF.replace("40.0", "40.5"),
             "metrics.output_sequence_length.value must be a whole number of tokens from 0 to 2147483647, "
             "but got 40.5 (FILE, line 1). Correct or remove the line.",
@@ -195,6 +194,8 @@ def test_a_file_of_no_known_format_names_those_that_are(trace: Path) -> None:
     assert text.startswith(
         "a trace must be in a known format, but got '{\"when\": 3}' (FILE, line 1). Known: CSV"
     )
+    summary = error_of(trace, '{\n  "ttft": 3\n}\n')
+    assert "a JSON object over many lines (FILE, line 1). Known: CSV" in summary
     for name in ("Azure", "BurstGPT", "Mooncake", "timed_trace", "aiperf", "arrival_s", "guidellm"):
         assert name in text
 
@@ -207,37 +208,3 @@ def test_files_that_pyarrow_cannot_read_give_the_same_columns(trace: Path) -> No
     for name in ("arrival_s", "prompt_tokens", "priority", "session", "block_ids", "block_start"):
         assert np.array_equal(getattr(fast, name), getattr(slow, name)), name
     assert fast.class_names == slow.class_names
-
-
-@pytest.mark.parametrize("step", [1, 2**60])
-def test_chains_are_equal_exactly_where_all_ids_so_far_are(step: int) -> None:
-    generator = np.random.default_rng(5)
-    lengths = generator.integers(0, 6, 60)
-    start = np.concatenate(([0], np.cumsum(lengths)))
-    ids = step * generator.integers(0, 3, start[-1])
-    numbers = chained(start, ids)
-    prefixes = [
-        tuple(ids[first : first + depth + 1])
-        for first, length in zip(start[:-1], lengths, strict=True)
-        for depth in range(length)
-    ]
-    for one in range(len(prefixes)):
-        for other in range(one):
-            assert (numbers[one] == numbers[other]) == (prefixes[one] == prefixes[other])
-
-
-def test_ids_that_stand_for_whole_chains_are_kept() -> None:
-    """Each follows the same id wherever it stands: to renumber them would take a sort for every depth."""
-    start = np.array([0, 3, 3, 5, 8])
-    ids = np.array([0, 1, 2, 0, 1, 0, 1, 5])
-    assert chained(start, ids) is ids
-    ids[3] = 2  # follows 1 before, and starts a request here
-    assert chained(start, ids) is not ids
-
-
-@pytest.mark.shared
-def test_the_mooncake_conversation_trace_is_read_whole(shared: Path) -> None:
-    rows = read_trace(shared / "traces" / "mooncake-conversation.jsonl")
-    assert (len(rows.arrival_s), rows.format) == (12031, "Mooncake JSON lines, times in ms")
-    assert rows.prompt_tokens.sum() == 144793823
-    assert rows.warnings == ()

@@ -153,7 +153,35 @@ def test_a_file_cut_in_the_middle_of_a_line_is_refused(trace: Path) -> None:
         ),
         (
             b"\x1f\x8b\x08\x00",
-            "a trace must be UTF-8 text, but got the byte 0x8b (FILE, line 1). Save the file as UTF-8.",
+            "a trace must be a text file, but got gzip data (FILE). Unpack it first.",
+        ),
+        (
+            b"PK\x03\x04\x14\x00",
+            "a trace must be a text file, but got a zip archive (FILE). Unpack it first.",
+        ),
+        (
+            b"PAR1\x15\x04\x15\x10PAR1",
+            "a trace must be a text file, but got a parquet file (FILE). "
+            "Write its rows as CSV or JSON lines.",
+        ),
+        (
+            b"version https://git-lfs.github.com/spec/v1\noid sha256:44bf\nsize 144819209\n",
+            "a trace must be a text file, but got a Git LFS pointer (FILE). "
+            "Fetch what it points to with git lfs pull.",
+        ),
+        (
+            b'[\n  {"id": "a_0", "conversations": [{"from": "human", "value": "Hello"}]}\n]\n',
+            "a trace must be in a known format, but got ShareGPT texts, without arrivals and token counts "
+            f"(FILE, line 1). {KNOWN}",
+        ),
+        (
+            b'[{"arrival_s": 0, "prompt_tokens": 4, "output_tokens": 8}]\n',
+            f"a trace must be in a known format, but got a JSON list (FILE, line 1). {KNOWN}",
+        ),
+        (
+            b'{"request_id": 0, "type": "text", "input_length": 61, "output_length": 9, "duration": 14}\n',
+            "a request must have timestamp, but got "
+            '\'{"request_id": 0, "type": "text", "input_length": 61, "outp... (FILE, line 1). Add timestamp.',
         ),
         (
             LINES.encode().replace(b"33", b"3\x00"),

@@ -12,6 +12,7 @@ from cluster_sim.report.optimum import ranges_words
 from cluster_sim.report.recommended import is_unjudged, recommended, steady_ratios, verdict_of
 from cluster_sim.report.stored import Kind, Stored, Tree
 from cluster_sim.report.words import figures, percent, seconds
+from cluster_sim.saturation import may_be_a_burst
 
 ONE_SEED = "From one seed nothing is judged: there is no interval. Give sweep.seeds two values or more."
 
@@ -57,7 +58,12 @@ def _of_run(stored: Stored) -> Iterator[str]:
     summary, slo = stored.summary, stored.config["slo"]
     load = f"{figures(summary['output_throughput_tok_s'])} output tokens/s"
     if summary["saturated"]:
-        yield f"No: the cluster is saturated, more requests came than it served; {load} is its capacity."
+        trace, share = stored.config["workload"]["trace"], summary["queue_growth"]["share_of_arrivals"]
+        unless = ", unless the trace's own load rose" if may_be_a_burst(trace, share) else ""
+        yield (
+            "No: the cluster is saturated, more requests came than it served; "
+            f"{load} is its capacity{unless}."
+        )
     elif summary["slo_attainment"] is None:
         yield f"No SLO was given; the cluster served {load}."
     else:

@@ -12,7 +12,7 @@ from cluster_sim.report.figures import OTHERS
 from cluster_sim.report.points import values
 from cluster_sim.report.section import Section, Table
 from cluster_sim.report.stored import Kind, Stored, Tree
-from cluster_sim.report.words import NOTHING, figures, percent, seconds
+from cluster_sim.report.words import NOTHING, cached_words, figures, percent, seconds
 
 STATISTICS = ("mean", "p50", "p90", "p95", "p99")
 NAMES = {
@@ -107,7 +107,7 @@ def memory(stored: Stored) -> Sequence[Section]:
     usage = stored.summary["kv_usage"]
     words = [
         f"KV memory: {percent(usage['mean'])} used on average, at most {percent(usage['max'])}; "
-        f"{stored.summary['preemptions']:,} preemptions."
+        f"{stored.summary['preemptions']:,} preemptions{cached_words(stored.summary['tokens'])}."
     ]
     return [Section("memory", "Memory", words, [drawn], data=[Table(("Part", "GiB"), rows)])]
 

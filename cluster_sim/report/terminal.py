@@ -18,7 +18,7 @@ from cluster_sim.report.closed_loop import run_below_the_flip
 from cluster_sim.report.intervals import measured_lines, steady_words, wilson_words
 from cluster_sim.report.kinds import cluster_words, kinds_table
 from cluster_sim.report.optimum import tables_words
-from cluster_sim.report.words import GIB, figures, percent, seconds, slo_limits
+from cluster_sim.report.words import GIB, cached_words, figures, percent, seconds, slo_limits
 from cluster_sim.results import Run
 
 LATENCIES = {
@@ -142,7 +142,7 @@ def _fact_lines(
     yield (
         "KV memory",
         f"{percent(usage['mean'])} used (at most {percent(usage['max'])}), "
-        f"{summary['preemptions']:,} preemptions",
+        f"{summary['preemptions']:,} preemptions{cached_words(summary['tokens'])}",
     )
     for words, part in _of_one_instance(summary):
         yield f"GPU memory{words}", _memory(part["memory_bytes"])

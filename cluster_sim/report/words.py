@@ -1,5 +1,7 @@
 """Numbers as people read them: three figures, and the unit that suits."""
 
+from collections.abc import Mapping
+
 from cluster_sim.config import LimitsConfig, SloConfig
 
 NOTHING = "-"
@@ -30,6 +32,13 @@ def figures(value: float | None) -> str:
 def percent(share: float | None) -> str:
     """A share of 1."""
     return NOTHING if share is None else f"{100 * share:.1f}%"
+
+
+def cached_words(tokens: Mapping[str, int]) -> str:
+    """What the prefix cache gave, behind other words; nothing where it gave nothing."""
+    if not tokens["cached"]:
+        return ""
+    return f", {percent(tokens['cached'] / tokens['prompt'])} of the prompt tokens from the prefix cache"
 
 
 def slo_limits(slo: SloConfig | LimitsConfig) -> str:

@@ -1,7 +1,7 @@
 """Azure LLM inference traces (Azure Public Dataset): TIMESTAMP,ContextTokens,GeneratedTokens.
 
-2023: 2023-11-16 18:15:46.6805900. 2024: 2024-05-10 00:00:00.009930+00:00, in UTC. Times have up to nine
-decimals and count from the earliest one.
+2023: 2023-11-16 18:15:46.6805900. 2024: 2024-05-10 00:00:00.009930+00:00, in UTC. 2025, of multimodal models:
+2024-10-15T12:00:00.269Z, and NumImages. Times have up to nine decimals and count from the earliest one.
 """
 
 from typing import Any
@@ -10,14 +10,15 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from cluster_sim.traces.csv_columns import FIRST_LINE, check_pattern, read_columns, tokens_of
-from cluster_sim.traces.rows import Longs, TraceRows, plain_rows
+from cluster_sim.traces.csv_columns import FIRST_LINE, check_pattern, header_of, read_columns, tokens_of
+from cluster_sim.traces.rows import Longs, TraceRows, plain_rows, with_warning
 from cluster_sim.traces.text import TraceText
 
 COLUMNS = ("TIMESTAMP", "ContextTokens", "GeneratedTokens")
+IMAGES = "NumImages"
 TIME_RULE = "TIMESTAMP must be a date and time like 2023-11-16 18:15:46.6805900"
 ZONE = r"(\+00:00|Z)$"
-TIME_PATTERN = r"^\d{4}-\d\d-\d\d \d\d:\d\d:\d\d(\.\d{1,9})?(\+00:00|Z)?$"
+TIME_PATTERN = r"^\d{4}-\d\d-\d\d[ T]\d\d:\d\d:\d\d(\.\d{1,9})?(\+00:00|Z)?$"
 
 
 def parse(text: TraceText) -> TraceRows:
@@ -26,13 +27,20 @@ def parse(text: TraceText) -> TraceRows:
     Raises:
         UserError: no request, or a line that breaks a rule.
     """
-    columns = read_columns(text, COLUMNS)
+    has_images = IMAGES in header_of(text)
+    columns = read_columns(text, (*COLUMNS, IMAGES) if has_images else COLUMNS)
     times, zoned = _times_ns(text, columns["TIMESTAMP"])
-    return plain_rows(
-        f"Azure CSV of {'2024' if zoned else '2023'}",
+    rows = plain_rows(
+        f"Azure CSV of {'2025' if has_images else '2024' if zoned else '2023'}",
         (times - times.min()) / 1e9,
         tokens_of(text, columns["ContextTokens"], "ContextTokens"),
         tokens_of(text, columns["GeneratedTokens"], "GeneratedTokens"),
+    )
+    some = np.count_nonzero(tokens_of(text, columns[IMAGES], IMAGES)) if has_images else 0
+    if not some:
+        return rows
+    return with_warning(
+        rows, f"{text.path}: images of {some} of {len(times)} requests, whose encoding takes no time here"
     )
 
 

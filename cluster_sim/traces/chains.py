@@ -4,12 +4,25 @@ Other tools' ids may stand for a block's own content alone (vLLM's timed_trace) 
 (Mooncake); numbering whole chains is right for both. Ids that stand for whole chains already are kept.
 """
 
+from dataclasses import replace
+
 import numpy as np
 
-from cluster_sim.traces.rows import Longs
+from cluster_sim.traces.rows import Longs, TraceRows
 
 DENSE = 4  # ids up to so many times their number are looked up in a table
 MOST_PAIRS = 2**63 - 1  # of a chain and an id: each must have a number of its own
+
+
+def with_content(rows: TraceRows, start: Longs, ids: Longs, block_tokens: int) -> TraceRows:
+    """`rows` whose prompts begin with the blocks `ids`, of `block_tokens` each but where a prompt ends."""
+    return replace(
+        rows,
+        block_start=start,
+        block_ids=chained(start, ids),
+        known_tokens=np.minimum(rows.prompt_tokens, np.diff(start) * block_tokens),
+        block_tokens=block_tokens,
+    )
 
 
 def chained(start: Longs, ids: Longs) -> Longs:

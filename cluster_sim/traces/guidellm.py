@@ -23,6 +23,7 @@ LATEST_S = 1e11  # as Unix time the year 5138: beyond it a time is in ms or ns
 STARTS = ("request_start_time", "start_time", "info.timings.request_start", "info.timings.resolve_start")
 PROMPTS = ("prompt_tokens", "input_metrics.total_tokens", "input_metrics.text_tokens")
 OUTPUTS = ("output_tokens", "output_metrics.total_tokens", "output_metrics.text_tokens")
+WITHOUT_REQUESTS = "Let guidellm write its requests too."
 TIME_WORDS = f"a number of seconds from 0 to {LATEST_S:g}"
 COUNT_WORDS = f"a whole number from 0 to {LARGEST_COUNT}"
 
@@ -44,7 +45,7 @@ def parse(text: TraceText) -> TraceRows:
     ]
     if not found:
         rule, got = "a trace must hold at least one request", "a report without any"
-        raise UserError(rule, got, str(text.path), "Let guidellm write its requests too.")
+        raise UserError(rule, got, str(text.path), WITHOUT_REQUESTS)
     starts, prompts, outputs = zip(*found, strict=True)
     start_s = np.array(starts, np.float64)
     rows = plain_rows(
@@ -75,7 +76,8 @@ def _requests(text: TraceText, benchmarks: Sequence[Any]) -> Iterator[tuple[str,
         place = f"{KEY}[{number}]"
         by_status = benchmark.get("requests") if isinstance(benchmark, dict) else None
         if not isinstance(by_status, dict):
-            _refuse(text, f"{place}.requests", f"lists of requests under {', '.join(STATUSES)}", by_status)
+            words = f"lists of requests under {', '.join(STATUSES)}"
+            _refuse(text, f"{place}.requests", words, by_status, WITHOUT_REQUESTS)
         for status in STATUSES:
             requests = by_status.get(status) or []
             if not isinstance(requests, list):
@@ -114,6 +116,8 @@ def _first(request: dict[str, Any], paths: Sequence[str]) -> Any:
     return None
 
 
-def _refuse(text: TraceText, place: str, words: str, value: Any) -> NoReturn:
+def _refuse(
+    text: TraceText, place: str, words: str, value: Any, remedy: str = "Correct the report."
+) -> NoReturn:
     rule, got = f"{place} must be {words}", shortened(json.dumps(value))
-    raise UserError(rule, got, str(text.path), "Correct the report.")
+    raise UserError(rule, got, str(text.path), remedy)

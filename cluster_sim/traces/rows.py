@@ -67,12 +67,13 @@ def leave_out(rows: TraceRows, path: Path) -> TraceRows:
     kept = ~(no_prompt | no_output)
     if kept.all():
         return rows
+    both = "either" if np.any(no_prompt != no_output) else "prompt and output tokens"
     parts = [
         f"{count} without {what}"
         for count, what in (
             (int((no_prompt & ~no_output).sum()), "prompt tokens"),
             (int((no_output & ~no_prompt).sum()), "output tokens"),
-            (int((no_prompt & no_output).sum()), "either"),
+            (int((no_prompt & no_output).sum()), both),
         )
         if count
     ]

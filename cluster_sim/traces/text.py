@@ -10,6 +10,16 @@ from cluster_sim.errors import UserError
 BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 MOST_SHOWN_CHARACTERS = 60
 MOST_BYTES = 2**31 - 1  # pyarrow reads a block of at most so many
+UNPACK = "Unpack it first."
+NOT_TEXT = (  # how files begin that are often given where text is wanted, what they are, and the remedy
+    (b"\x1f\x8b", "gzip data", UNPACK),
+    (b"PK\x03\x04", "a zip archive", UNPACK),
+    (b"BZh", "bzip2 data", UNPACK),
+    (b"\xfd7zXZ\0", "xz data", UNPACK),
+    (b"\x28\xb5\x2f\xfd", "zstandard data", UNPACK),
+    (b"PAR1", "a parquet file", "Write its rows as CSV or JSON lines."),
+    (b"version https://git-lfs", "a Git LFS pointer", "Fetch what it points to with git lfs pull."),
+)
 
 
 @dataclass(frozen=True)
@@ -42,6 +52,9 @@ def load(path: Path, what: str = "a trace", holds: str = "request", key: str = "
         UserError: there is no such file, it cannot be read, is empty, too large, or is not UTF-8 text.
     """
     data = _read_bytes(path, what, key).removeprefix(BYTE_ORDER_MARK).rstrip()
+    for start, found, remedy in NOT_TEXT:
+        if data.startswith(start):
+            raise UserError(f"{what} must be a text file", found, str(path), remedy)
     if not data:
         raise UserError(
             f"{what} must hold at least one {holds}", "an empty file", str(path), "Choose another."
