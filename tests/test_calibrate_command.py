@@ -139,6 +139,50 @@ def test_without_counts_there_is_no_profile(
     )
 
 
+@pytest.mark.parametrize(("option", "got"), [((), "1"), (("--fit", "none"), "--fit none")])
+def test_a_file_that_tells_nothing_is_refused(
+    option: tuple[str, ...],
+    got: str,
+    served: list[Served],
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    result = {key: value for key, value in bench_json(served[0]).items() if "spec_decode" not in key}
+    file = write_bench(tmp_path / "run.json", [result])
+    assert refused([file, "speculation=none", *option, "--output", tmp_path / "out"], capsys) == (
+        "calibrate finds a profile in counts of drafts, or times in 2 runs or more, but got no drafts, and "
+        f"{got} (calibrate). Add runs at other rates, or with drafts."
+    )
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize(
+    ("changes", "error"),
+    [
+        (
+            {"completed": 0, "failed": 60},
+            "all 60 requests of a run must complete: what failed has no latency, and made room, but got "
+            "0 completed ({0}, line 1). Leave the run out, or write --fit none.",
+        ),
+        (
+            {"num_prompts": None},  # a benchmark of conversations counts these
+            "times are fitted to runs of num_prompts requests, but got one that does not say them "
+            "({0}, line 1). Leave it out, or write --fit none.",
+        ),
+    ],
+)
+def test_runs_that_cannot_be_sent_again_are_refused(
+    changes: dict[str, object],
+    error: str,
+    served: list[Served],
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    results = [bench_json(each) for each in served]
+    file = write_bench(tmp_path / "runs.json", [results[0] | changes, *results[1:]])
+    assert refused([file], capsys) == error.format(file)
+
+
 def test_a_rate_and_a_limit_that_was_reached_are_refused(
     served: list[Served], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

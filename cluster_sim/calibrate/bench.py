@@ -6,10 +6,13 @@ fractions of all drafts.
 """
 
 import math
+import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from cluster_sim.calibrate.counts import Counts, check
 from cluster_sim.calibrate.entries import LARGEST, Entry, said
+from cluster_sim.traces.text import shortened
 
 PREFIX = "spec_decode_"
 POSITIONS = f"{PREFIX}per_position_acceptance_rates"
@@ -17,6 +20,7 @@ RATE_TOLERANCE = 1e-3  # of a share: files are rounded by hand
 SHORTEST_TOKEN_MS = 0.05  # a token of one user in less is no GPU's time: 20,000 tokens/s for each
 DETAILS = ("start_times", "input_lens", "output_lens")
 TIMES = ("mean_ttft_ms", "mean_tpot_ms")
+IDENTITY = ("date", "duration", *TIMES, f"{PREFIX}num_drafts", f"{PREFIX}accepted_tokens")
 CONCURRENCY_TOLERANCE = 1.02
 
 
@@ -89,13 +93,31 @@ def counts_of(entry: Entry) -> Counts:
     return counts
 
 
+def check_once(runs: Sequence[Entry]) -> None:
+    """See that no run is there twice: a sweep's summary.json holds the runs of the files beside it.
+
+    Raises:
+        UserError: one is.
+    """
+    places: dict[tuple[str, ...], str] = {}
+    for entry in runs:
+        known = tuple(said(entry.values.get(name)) for name in IDENTITY)
+        if "duration" in entry and known in places:
+            remedy = "Name it once: summary.json holds the runs of the files beside it."
+            entry.refuse(f"the run of {places[known]} counts once", "it again", remedy)
+        places[known] = entry.place
+
+
 def timed(entry: Entry) -> Timed:
     """What a run's latencies are compared with.
 
     Raises:
         UserError: numbers are missing, damaged or in another unit; requests failed; or the rate rose.
     """
-    prompts, completed = entry.whole("num_prompts", 1), entry.whole("completed", 1)
+    if "num_prompts" not in entry:
+        rule = "times are fitted to runs of num_prompts requests"
+        entry.refuse(rule, "one that does not say them", "Leave it out, or write --fit none.")
+    prompts, completed = entry.whole("num_prompts", 1), entry.whole("completed")
     if entry.values.get("failed") or completed < prompts:
         rule = f"all {prompts} requests of a run must complete: what failed has no latency, and made room"
         entry.refuse(rule, f"{completed} completed", "Leave the run out, or write --fit none.")
@@ -132,6 +154,18 @@ def is_limited(run: Timed) -> bool:
         return False
     most = run.entry.values.get("max_concurrent_requests")
     return not (isinstance(most, int | float) and most < run.max_concurrency)
+
+
+def other_models(runs: Sequence[Entry], name: str) -> list[str]:
+    """A note where runs name another model than `name`: a server may call it as it likes."""
+    called = dict.fromkeys(said(run.values["model_id"]) for run in runs if "model_id" in run)
+    others = shortened(", ".join(each for each in called if _letters(name) not in _letters(each)))
+    words = f"measured with model_id {others}, calibrated as {name}: write model=NAME if they differ"
+    return [words] if others else []
+
+
+def _letters(name: str) -> str:
+    return re.sub("[^a-z0-9]", "", name.lower())
 
 
 def _requests(entry: Entry, number: int) -> tuple[Sent, ...]:

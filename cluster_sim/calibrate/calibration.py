@@ -96,6 +96,7 @@ def calibrate(asked: Asked, report: Report) -> Calibration:
     server = _server(asked)
     entries = [entry for file in asked.files for entry in read_entries(file)]
     runs, responses = _sorted(entries)
+    bench.check_once(runs)
     of_runs = [bench.counts_of(entry) for entry in runs if bench.has_drafts(entry)]
     of_traffic = _counts_of_traffic(responses, asked.scrapes, server.config)
     rows = _rows(of_traffic or of_runs, server)
@@ -103,6 +104,11 @@ def calibrate(asked: Asked, report: Report) -> Calibration:
     with tempfile.TemporaryDirectory(prefix="calibrate-") as scratch:
         points, notes = _points(asked, runs, server, own_rows, Path(scratch))
         done, bundle = _fitted(asked, server, points, Path(scratch), report)
+    if not rows and done is None:
+        rule = f"calibrate finds a profile in counts of drafts, or times in {FEWEST_RUNS} runs or more"
+        got = "--fit none" if asked.names == NO_FIT else len(runs)
+        raise UserError(rule, f"no drafts, and {got}", COMMAND, "Add runs at other rates, or with drafts.")
+    notes += bench.other_models(runs, server.config.model.name)
     if rows:
         undrafted = sum(point.run.draft_length == 0 for point in points)
         notes = [*notes, *_notes(rows, own_rows is not rows, undrafted, bool(responses))]
