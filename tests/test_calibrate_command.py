@@ -139,7 +139,7 @@ def test_without_counts_there_is_no_profile(
     )
 
 
-@pytest.mark.parametrize(("option", "got"), [((), "1"), (("--fit", "none"), "--fit none")])
+@pytest.mark.parametrize(("option", "got"), [((), "one run"), (("--fit", "none"), "--fit none")])
 def test_a_file_that_tells_nothing_is_refused(
     option: tuple[str, ...],
     got: str,

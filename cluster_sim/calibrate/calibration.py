@@ -106,7 +106,7 @@ def calibrate(asked: Asked, report: Report) -> Calibration:
         done, bundle = _fitted(asked, server, points, Path(scratch), report)
     if not rows and done is None:
         rule = f"calibrate finds a profile in counts of drafts, or times in {FEWEST_RUNS} runs or more"
-        got = "--fit none" if asked.names == NO_FIT else len(runs)
+        got = "--fit none" if asked.names == NO_FIT else "one run" if runs else "no run"
         raise UserError(rule, f"no drafts, and {got}", COMMAND, "Add runs at other rates, or with drafts.")
     notes += bench.other_models(runs, server.config.model.name)
     if rows:
