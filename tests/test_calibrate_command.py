@@ -1,4 +1,4 @@
-"""`calibrate` on the command line: what it refuses, in one line and with exit code 2."""
+"""`calibrate` on the command line: what it refuses, in one line and with exit code 2, and warns of."""
 
 import re
 from collections.abc import Sequence
@@ -8,6 +8,8 @@ import pytest
 from example_bench import Served, bench_json, serve, write_bench
 
 from cluster_sim import cli
+from cluster_sim.calibrate import bench
+from cluster_sim.calibrate.entries import read_entries
 
 
 @pytest.fixture(scope="module")
@@ -181,6 +183,25 @@ def test_runs_that_cannot_be_sent_again_are_refused(
     results = [bench_json(each) for each in served]
     file = write_bench(tmp_path / "runs.json", [results[0] | changes, *results[1:]])
     assert refused([file], capsys) == error.format(file)
+
+
+def test_drafts_that_nobody_counted_show_in_chunks_of_several_tokens(
+    served: list[Served], tmp_path: Path
+) -> None:
+    """As behind a router, whose /metrics vLLM's benchmark reads instead of the server's."""
+    drafted = [bench_json(each) for each in served]
+    hidden = [{key: value for key, value in each.items() if "spec_decode" not in key} for each in drafted]
+    alone = hidden[0] | {"mean_itl_ms": 1.1 * hidden[0]["mean_tpot_ms"]}
+    file = write_bench(tmp_path / "runs.jsonl", [*drafted, *hidden, alone])
+    runs = [bench.timed(entry) for entry in read_entries(file)]
+    ratio = max(each["mean_itl_ms"] / each["mean_tpot_ms"] for each in hidden)
+    (note,) = bench.of_several_tokens(runs)
+    assert note == (
+        f"mean ITL is up to {ratio:.1f} times mean TPOT in {len(hidden)} of {len(hidden) + 1} runs without "
+        "drafts: chunks hold several tokens, so the server drafts and its /metrics was not read, or it "
+        "streams at an interval"
+    )
+    assert bench.of_several_tokens([runs[0], runs[-1]]) == []
 
 
 def test_a_rate_and_a_limit_that_was_reached_are_refused(

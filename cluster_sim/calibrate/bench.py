@@ -21,6 +21,7 @@ SHORTEST_TOKEN_MS = 0.05  # a token of one user in less is no GPU's time: 20,000
 DETAILS = ("start_times", "input_lens", "output_lens")
 TIMES = ("mean_ttft_ms", "mean_tpot_ms")
 IDENTITY = ("date", "duration", *TIMES, f"{PREFIX}num_drafts", f"{PREFIX}accepted_tokens")
+MOST_ITL_TO_TPOT = 1.4  # of a token a chunk: 1.0 but for how requests weigh; of one draft, near 1.8
 CONCURRENCY_TOLERANCE = 1.02
 
 
@@ -162,6 +163,19 @@ def other_models(runs: Sequence[Entry], name: str) -> list[str]:
     others = shortened(", ".join(each for each in called if _letters(name) not in _letters(each)))
     words = f"measured with model_id {others}, calibrated as {name}: write model=NAME if they differ"
     return [words] if others else []
+
+
+def of_several_tokens(runs: Sequence[Timed]) -> list[str]:
+    """A note where chunks of runs without drafts hold several tokens, as ITL of chunks and TPOT tell."""
+    ratios = [run.mean_itl_s / run.mean_tpot_s for run in runs if run.mean_itl_s and not run.draft_length]
+    many = [ratio for ratio in ratios if ratio > MOST_ITL_TO_TPOT]
+    if not many:
+        return []
+    return [
+        f"mean ITL is up to {max(many):.1f} times mean TPOT in {len(many)} of {len(ratios)} runs without "
+        "drafts: chunks hold several tokens, so the server drafts and its /metrics was not read, or it "
+        "streams at an interval"
+    ]
 
 
 def _letters(name: str) -> str:

@@ -109,6 +109,7 @@ def calibrate(asked: Asked, report: Report) -> Calibration:
         got = "--fit none" if asked.names == NO_FIT else "one run" if runs else "no run"
         raise UserError(rule, f"no drafts, and {got}", COMMAND, "Add runs at other rates, or with drafts.")
     notes += bench.other_models(runs, server.config.model.name)
+    notes += bench.of_several_tokens([point.run for point in points])
     if rows:
         undrafted = sum(point.run.draft_length == 0 for point in points)
         notes = [*notes, *_notes(rows, own_rows is not rows, undrafted, bool(responses))]
