@@ -1,4 +1,4 @@
-"""`calibrate` on the command line: what it refuses, in one line and with exit code 2."""
+"""`calibrate` on the command line: what it refuses, in one line and with exit code 2, and warns of."""
 
 import re
 from collections.abc import Sequence
@@ -8,6 +8,8 @@ import pytest
 from example_bench import Served, bench_json, serve, write_bench
 
 from cluster_sim import cli
+from cluster_sim.calibrate import bench_times, run_checks
+from cluster_sim.calibrate.entries import read_entries
 
 
 @pytest.fixture(scope="module")
@@ -142,3 +144,66 @@ def test_without_counts_there_is_no_profile(
         "calibrate needs measurements, but got none (command line). "
         "Name FILEs, or two scrapes with --metrics-before A .."
     )
+
+
+@pytest.mark.parametrize(("option", "got"), [((), "one run"), (("--fit", "none"), "--fit none")])
+def test_a_file_that_tells_nothing_is_refused(
+    option: tuple[str, ...],
+    got: str,
+    served: list[Served],
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    result = {key: value for key, value in bench_json(served[0]).items() if "spec_decode" not in key}
+    file = write_bench(tmp_path / "run.json", [result])
+    assert refused([file, "speculation=none", *option, "--output", tmp_path / "out"], capsys) == (
+        "calibrate finds a profile in counts of drafts, or times in 2 runs or more, but got no drafts, and "
+        f"{got} (calibrate). Add runs at other rates, or with drafts."
+    )
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize(
+    ("changes", "error"),
+    [
+        (
+            {"completed": 0, "failed": 60},
+            "all 60 requests of a run must complete: what failed has no latency, and made room, but got "
+            "0 completed ({0}, line 1). Leave the run out, or write --fit none.",
+        ),
+        (
+            {"num_prompts": None},  # a benchmark of conversations counts these
+            "times are fitted to runs of num_prompts requests, but got one that does not say them "
+            "({0}, line 1). Leave it out, or write --fit none.",
+        ),
+    ],
+)
+def test_runs_that_cannot_be_sent_again_are_refused(
+    changes: dict[str, object],
+    error: str,
+    served: list[Served],
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    results = [bench_json(each) for each in served]
+    file = write_bench(tmp_path / "runs.json", [results[0] | changes, *results[1:]])
+    assert refused([file], capsys) == error.format(file)
+
+
+def test_drafts_that_nobody_counted_show_in_chunks_of_several_tokens(
+    served: list[Served], tmp_path: Path
+) -> None:
+    """As behind a router, whose /metrics vLLM's benchmark reads instead of the server's."""
+    drafted = [bench_json(each) for each in served]
+    hidden = [{key: value for key, value in each.items() if "spec_decode" not in key} for each in drafted]
+    alone = hidden[0] | {"mean_itl_ms": 1.1 * hidden[0]["mean_tpot_ms"]}
+    file = write_bench(tmp_path / "runs.jsonl", [*drafted, *hidden, alone])
+    runs = [bench_times.timed(entry) for entry in read_entries(file)]
+    ratio = max(each["mean_itl_ms"] / each["mean_tpot_ms"] for each in hidden)
+    (note,) = run_checks.of_several_tokens(runs)
+    assert note == (
+        f"mean ITL is up to {ratio:.1f} times mean TPOT in {len(hidden)} of {len(hidden) + 1} runs without "
+        "drafts: chunks hold several tokens, so the server drafts and its /metrics was not read, or it "
+        "streams at an interval"
+    )
+    assert run_checks.of_several_tokens([runs[0], runs[-1]]) == []

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 from example_bench import scrape_text, write_bench
 
-from cluster_sim.calibrate import bench, bench_times, draft_counters
+from cluster_sim.calibrate import bench, bench_times, draft_counters, run_checks
 from cluster_sim.calibrate.counts import Counts
-from cluster_sim.calibrate.entries import read_entries
+from cluster_sim.calibrate.entries import names_of, read_entries
 from cluster_sim.calibrate.growth import growths
 from cluster_sim.errors import UserError
 
@@ -50,6 +50,50 @@ def of_scrapes(*files: Path) -> Counts:
 
 
 # ---- vllm bench serve ----
+
+
+def test_a_run_that_is_given_twice_is_refused(tmp_path: Path) -> None:
+    """A sweep of vLLM leaves run=0.json, and summary.json that holds it with its parameters."""
+    summary = tmp_path / "summary.json"
+    summary.write_text(json.dumps([RESULT | {"run_number": 0, "max_num_seqs": 64}]), "utf-8")
+    runs = [*read_entries(result(tmp_path)), *read_entries(summary)]
+    with pytest.raises(UserError) as caught:
+        run_checks.check_once(runs)
+    assert str(caught.value) == (
+        f"the run of {runs[0].place} counts once, but got it again ({runs[1].place}). "
+        "Name it once: summary.json holds the runs of the files beside it."
+    )
+
+
+def test_runs_that_differ_in_a_moment_or_a_mean_are_two(tmp_path: Path) -> None:
+    other = RESULT | {"duration": 2.0001}
+    run_checks.check_once(read_entries(write_bench(tmp_path / "runs.jsonl", [RESULT, other])))
+
+
+@pytest.mark.parametrize(
+    ("name", "simulated"),
+    [
+        ("meta-llama/Llama-3.1-8B-Instruct", "llama-3.1-8b"),
+        ("/models/Qwen3-30B-A3B-FP8", "qwen3-30b-a3b"),
+    ],
+)
+def test_a_model_goes_by_the_name_of_its_repository_or_its_path(
+    tmp_path: Path, name: str, simulated: str
+) -> None:
+    runs = read_entries(result(tmp_path, model_id=name))
+    assert run_checks.other_models(runs, simulated) == []
+    assert run_checks.other_models(runs, "mixtral-8x7b") == [
+        f'measured with model_id "{name}", calibrated as mixtral-8x7b: write model=NAME if they differ'
+    ]
+
+
+def test_runs_are_named_by_as_many_directories_as_tell_them_apart() -> None:
+    places = ["a/K=1/summary.json, entry 1", "a/K=1/summary.json, entry 2", "a/K=3/summary.json, entry 1"]
+    assert names_of(places) == {place: place.removeprefix("a/") for place in places}
+    assert names_of(["runs/8.json", "runs/8.json", "runs/24.json"]) == {
+        "runs/8.json": "8.json",
+        "runs/24.json": "24.json",
+    }
 
 
 def test_the_counts_of_a_result_are_its_rates_times_its_drafts(tmp_path: Path) -> None:

@@ -25,6 +25,7 @@ MIXED = (
     "workload.output_tokens={distribution: lognormal, mean: 60, cv: 1.5, min: 1, max: 900}",
     "workload.timeout_s=2.0",
 )
+SMALL_SWEEP = ("+sweep=spec_grid", "output.page=false", "workload.requests=60")
 SETUP = ["date", "endpoint_type", "backend", "label", "model_id", "tokenizer_id", "num_prompts"]
 METADATA = ["gpu_count", "seed"]
 TRAFFIC = ["request_rate", "burstiness", "max_concurrency"]
@@ -58,7 +59,8 @@ def sweep(tmp_path_factory: pytest.TempPathFactory) -> Path:
     directory = tmp_path_factory.mktemp("sweep")
     swept(
         directory,
-        *("+sweep=spec_grid", "output.page=false", "workload.requests=60", "sweep.seeds=[3,4]"),
+        *SMALL_SWEEP,
+        "sweep.seeds=[3,4]",
         "sweep.axes={workload.request_rate:[4,30],cluster.instances:[1,2]}",
     )
     return directory
@@ -268,6 +270,31 @@ def test_a_sweep_becomes_a_directory_per_combination_and_a_run_per_seed(sweep: P
             assert run["request_rate"] == run["workload.request_rate"]
             assert run["gpu_count"] == run["cluster.instances"]
             assert ("spec_decode_num_drafts" in run) == (run["arm"] != "off")
+
+
+def test_a_sweep_says_how_vllm_draws_it(
+    sweep: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The axes go by their own names: clients that wait have no request_rate that a figure could show."""
+    tree = tmp_path / "tree"
+    assert cli.main(["export", str(sweep), "--format", "vllm-bench", "--output", str(tree)]) == 0
+    assert capsys.readouterr().err.splitlines()[1:] == [
+        f"cluster_sim: to draw it: vllm bench sweep plot {tree} --var-x workload.request_rate "
+        "--curve-by arm,cluster.instances",
+        f"cluster_sim: or: vllm bench sweep plot_pareto {tree} --gpu-count-var gpu_count "
+        "--label-by arm,cluster.instances",
+    ]
+
+
+def test_an_axis_with_a_null_is_in_words(tmp_path: Path) -> None:
+    """VLLM's figures leave out curves that are null."""
+    axes = "sweep.axes={workload.request_rate:[8],engine.num_gpu_blocks:[null,9000]}"
+    swept(tmp_path, *SMALL_SWEEP, axes, "sweep.seeds=[0]")
+    tree = tmp_path / "tree"
+    assert cli.main(["export", str(tmp_path), "--format", "vllm-bench", "--output", str(tree)]) == 0
+    runs = [json.loads(path.read_text())[0] for path in tree.glob("*/summary.json")]
+    assert {run["engine.num_gpu_blocks"] for run in runs} == {"null", "9000"}
+    assert {run["workload.request_rate"] for run in runs} == {8}
 
 
 def test_a_trial_of_a_sweep_is_the_same_simulation_by_itself(sweep: Path, tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from cluster_sim.engine.metrics import NUM_GAP_BINS, gap_bin
 from cluster_sim.export.exposition import family, histogram_family, observed
-from cluster_sim.export.prometheus import REQUEST_BUCKETS_S, TTFT_BUCKETS_S, token_buckets
+from cluster_sim.export.request_metrics import REQUEST_BUCKETS_S, TTFT_BUCKETS_S, token_buckets
 from cluster_sim.server_counts import ITL_BUCKETS_S, at_most, server_counts
 
 NAME = r"[a-zA-Z_:][a-zA-Z0-9_:]*"
@@ -23,17 +23,20 @@ LABEL = r'([a-zA-Z_][a-zA-Z0-9_]*)="((?:[^"\\\n]|\\["\\n])*)"'
 SAMPLE = re.compile(rf"({NAME})\{{((?:{LABEL},)*{LABEL})\}} (\S+)")
 COUNTERS = {
     *("prefix_cache_queries", "prefix_cache_hits", "num_preemptions", "prompt_tokens", "generation_tokens"),
+    *("prompt_tokens_cached", "prompt_tokens_by_source"),
     *("request_success", "spec_decode_num_drafts", "spec_decode_num_draft_tokens"),
     *("spec_decode_num_accepted_tokens", "spec_decode_num_accepted_tokens_per_pos"),
 }
 TOKENS = {
     *("request_prompt_tokens", "request_generation_tokens", "request_params_max_tokens"),
-    "request_prefill_kv_computed_tokens",
+    *("request_prefill_kv_computed_tokens", "request_max_num_generation_tokens", "request_num_preemptions"),
 }
 SECONDS = {
     *("time_to_first_token", "inter_token_latency", "request_time_per_output_token", "e2e_request_latency"),
     *("request_queue_time", "request_inference_time", "request_prefill_time", "request_decode_time"),
 }
+REASONS = {"stop", "length", "abort", "error", "repetition"}  # vllm/v1/engine: FINISH_REASON_STRINGS
+MAY_BE_ZERO = ("queue_time_seconds", "num_preemptions")
 Series = dict[tuple[tuple[str, str], ...], float]  # labels -> value
 
 
@@ -92,6 +95,18 @@ def rows(run: Path) -> list[dict[str, Any]]:
     return requests_of(run)
 
 
+def test_prometheus_own_client_reads_the_same(
+    run: Path, found: tuple[dict[str, str], dict[str, Series]]
+) -> None:
+    parser = pytest.importorskip("prometheus_client.parser")
+    families = list(parser.text_string_to_metric_families(exported(run, "prometheus")))
+    kinds = {f"{one.name}_total" if one.type == "counter" else one.name: one.type for one in families}
+    series: dict[str, Series] = defaultdict(dict)
+    for sample in (sample for one in families for sample in one.samples):
+        series[sample.name][tuple(sample.labels.items())] = sample.value
+    assert (kinds, series) == found
+
+
 def test_families_are_vllms_and_each_has_every_engine(
     found: tuple[dict[str, str], dict[str, Series]],
 ) -> None:
@@ -125,7 +140,7 @@ def test_buckets_grow_up_to_the_count(found: tuple[dict[str, str], dict[str, Ser
             assert list(counts) == sorted(counts)
             count = total(series[f"{name}_count"], engine=engine)
             assert counts[-1] == count > 0
-            assert total(series[f"{name}_sum"], engine=engine) > 0 or "queue" in name
+            assert total(series[f"{name}_sum"], engine=engine) > 0 or name.endswith(MAY_BE_ZERO)
 
 
 def test_buckets_are_vllms() -> None:
@@ -147,6 +162,8 @@ def test_counters_are_sums_over_the_requests_of_each_engine(
             "prefix_cache_hits": sum(row["cached_tokens"] for row in own),
             "num_preemptions": sum(row["preemptions"] for row in own),
             "prompt_tokens": sum(row["prompt_tokens"] for row in own if row["chunks"]),
+            "prompt_tokens_cached": sum(row["cached_tokens"] for row in own if row["chunks"]),
+            "prompt_tokens_by_source": sum(row["prompt_tokens"] for row in own if row["chunks"]),
             "generation_tokens": sum(row["emitted_tokens"] for row in own),
             "spec_decode_num_draft_tokens": sum(row["drafted_tokens"] for row in own),
             "spec_decode_num_accepted_tokens": sum(row["accepted_tokens"] for row in own),
@@ -154,6 +171,21 @@ def test_counters_are_sums_over_the_requests_of_each_engine(
         for name, value in expected.items():
             assert total(found[1][f"vllm:{name}_total"], engine=str(engine)) == value
     assert total(found[1]["vllm:prefix_cache_hits_total"]) > 0
+    by_source = found[1]["vllm:prompt_tokens_by_source_total"]
+    assert (
+        total(by_source, source="local_cache_hit") == total(found[1]["vllm:prompt_tokens_cached_total"]) > 0
+    )
+    assert total(by_source, source="external_kv_transfer") == 0
+
+
+def test_a_request_that_is_given_up_in_the_queue_has_not_queried_the_cache(tmp_path: Path) -> None:
+    """A query is counted at admission (vllm/v1/core/sched/scheduler.py)."""
+    run = simulated(tmp_path, "engine.max_num_seqs=4", "workload.timeout_s=1.0")
+    rows, series = requests_of(run), parsed(exported(run, "prometheus"))[1]
+    admitted = [row for row in rows if row["queue_s"] is not None]
+    assert len(admitted) < len(rows)
+    queried = total(series["vllm:prefix_cache_queries_total"])
+    assert queried == sum(row["prompt_tokens"] for row in admitted) > 0
 
 
 def test_counts_of_drafts_add_up_to_the_runs(
@@ -167,15 +199,15 @@ def test_counts_of_drafts_add_up_to_the_runs(
         assert total(by_position, position=str(position)) == count > 0
 
 
-def test_finished_requests_have_their_reason(
+def test_finished_requests_have_their_reason_and_those_that_a_client_gave_up_none(
     found: tuple[dict[str, str], dict[str, Series]], rows: list[dict[str, Any]]
 ) -> None:
     finished = found[1]["vllm:request_success_total"]
     completed = sum(row["outcome"] == "completed" for row in rows)
-    given_up = sum(row["outcome"] == "timed_out" and row["instance"] is not None for row in rows)
+    assert any(row["outcome"] == "timed_out" and row["instance"] is not None for row in rows)
     assert total(finished, finished_reason="length") == completed > 0
-    assert total(finished, finished_reason="abort") == given_up > 0
-    assert total(finished, finished_reason="stop") == total(finished, finished_reason="error") == 0
+    assert {dict(labels)["finished_reason"] for labels in finished} == REASONS
+    assert total(finished) == completed
 
 
 def test_an_answer_that_ends_with_a_stop_token_has_stopped(tmp_path: Path) -> None:
@@ -201,6 +233,8 @@ def test_histograms_hold_the_times_of_the_requests_of_each_engine(
         tokens = {
             "request_prompt_tokens": [row["prompt_tokens"] for row in done],
             "request_generation_tokens": [row["emitted_tokens"] for row in done],
+            "request_max_num_generation_tokens": [row["emitted_tokens"] for row in done],
+            "request_num_preemptions": [row["preemptions"] for row in done],
             "request_params_max_tokens": [row["max_tokens"] for row in done],
             "request_prefill_kv_computed_tokens": [
                 row["prompt_tokens"] - row["cached_tokens"] for row in done

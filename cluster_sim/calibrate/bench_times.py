@@ -88,7 +88,10 @@ def timed(entry: Entry) -> Timed:
     Raises:
         UserError: numbers are missing, damaged or in another unit; requests failed; or the rate rose.
     """
-    prompts, completed = entry.whole("num_prompts", 1), entry.whole("completed", 1)
+    if "num_prompts" not in entry:
+        rule = "times are fitted to runs of num_prompts requests"
+        entry.refuse(rule, "one that does not say them", "Leave it out, or write --fit none.")
+    prompts, completed = entry.whole("num_prompts", 1), entry.whole("completed")
     if entry.values.get("failed") or completed < prompts:
         rule = f"all {prompts} requests of a run must complete: what failed has no latency, and made room"
         entry.refuse(rule, f"{completed} completed", "Leave the run out, or write --fit none.")

@@ -16,6 +16,7 @@ from cluster_sim.calibrate.least_squares import Report
 from cluster_sim.calibrate.measured import Measured, read, timed_runs, timed_traffic, window_seconds
 from cluster_sim.calibrate.points import Point, default_metrics, point_of
 from cluster_sim.calibrate.profile import COMMAND, rows_of
+from cluster_sim.calibrate.run_checks import of_several_tokens, other_models
 from cluster_sim.calibrate.server_times import SECONDS, Window
 from cluster_sim.calibrate.timed import METRICS, Timed
 from cluster_sim.calibrate.timing import Fit, Problem, fit
@@ -105,6 +106,12 @@ def calibrate(asked: Asked, report: Report) -> Calibration:
     with tempfile.TemporaryDirectory(prefix="calibrate-") as scratch:
         points, notes = _points(asked, measured, server, (own_rows, rows), Path(scratch))
         done, bundle = _fitted(asked, server, points, Path(scratch), report)
+    if not rows and done is None:
+        rule = f"calibrate finds a profile in counts of drafts, or times in {FEWEST_RUNS} runs or more"
+        got = "--fit none" if asked.names == NO_FIT else "one run" if measured.runs else "no run"
+        raise UserError(rule, f"no drafts, and {got}", COMMAND, "Add runs at other rates, or with drafts.")
+    notes += other_models([entry for entry, _ in measured.runs], server.config.model.name)
+    notes += of_several_tokens([point.timed for point in points])
     if rows:
         notes = [*notes, *_notes(rows, own_rows is not rows, points, measured)]
     sources = _sources(asked, measured.entries)

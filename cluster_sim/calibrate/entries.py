@@ -2,7 +2,7 @@
 
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NoReturn
@@ -92,6 +92,15 @@ def read_entries(path: Path) -> list[Entry]:
         places = [f"{path}, entry {number}" for number in range(1, len(found) + 1)]
         return [_entry(path, place, value) for place, value in zip(places, found, strict=True)]
     return [_entry(path, str(path), found)]
+
+
+def names_of(places: Iterable[str]) -> dict[str, str]:
+    """Each place by its file's name, and by as many directories as tell all of them apart."""
+    parts = {place: place.split("/") for place in places}
+    depth = 1
+    while len({tuple(part[-depth:]) for part in parts.values()}) < len(parts):
+        depth += 1
+    return {place: "/".join(part[-depth:]) for place, part in parts.items()}
 
 
 def _entry_of_line(text: TraceText, number: int, line: bytes) -> Entry:

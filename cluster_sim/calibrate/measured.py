@@ -13,6 +13,7 @@ from cluster_sim.calibrate.counts import Counts
 from cluster_sim.calibrate.entries import Entry, read_entries, said
 from cluster_sim.calibrate.growth import Growth, growths
 from cluster_sim.calibrate.page import SGLANG
+from cluster_sim.calibrate.run_checks import check_once
 from cluster_sim.calibrate.timed import Timed
 from cluster_sim.errors import UserError
 
@@ -62,6 +63,7 @@ def read(files: Sequence[Path], scrapes: Sequence[Sequence[Path]], draft_length:
         UserError: a file is damaged, contradicts itself, or is of none of these kinds.
     """
     runs, responses = _sorted([entry for file in files for entry in read_entries(file)])
+    check_once(runs)
     windows = [growth for each in scrapes for growth in growths(each)]
     has_verified = draft_length > 0 or any(map(sglang.has_verified, responses))
     return Measured(

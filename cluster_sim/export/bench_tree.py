@@ -4,7 +4,8 @@
                                                       summary.json  the runs of the combination, as a list
 
 Every run is a result of bench.py, then `run_number`, `arm` and the value of every axis, where vLLM merges its
-parameters. The tree is written beside its place and takes its name when it is whole.
+parameters; an axis with a null is written in words, since vLLM's figures drop what is null. The tree is
+written beside its place and takes its name when it is whole.
 """
 
 import json
@@ -47,6 +48,21 @@ def write_tree(stored: Stored, directory: Path) -> None:
             shutil.rmtree(beside, ignore_errors=True)
 
 
+def drawn_with(stored: Stored, directory: Path) -> list[str]:
+    """How vLLM draws the tree: a curve for each arm over the first axis of numbers, and the Pareto frontier.
+
+    Without --gpu-count-var, plot_pareto takes a run for one of a single GPU.
+    """
+    axes = axes_of(stored)
+    numbers = [axis for axis in axes if all(isinstance(row[axis], int | float) for row in stored.rows)]
+    over = f" --var-x {numbers[0]}" if numbers else ""
+    curves = ",".join(["arm", *(axis for axis in axes if axis not in numbers[:1])])
+    return [
+        f"to draw it: vllm bench sweep plot {directory}{over} --curve-by {curves}",
+        f"or: vllm bench sweep plot_pareto {directory} --gpu-count-var gpu_count --label-by {curves}",
+    ]
+
+
 def _combinations(stored: Stored) -> dict[str, list[dict[str, Any]]]:
     """The name of the directory of each combination -> its runs."""
     found: dict[str, list[dict[str, Any]]] = {}
@@ -75,7 +91,12 @@ def text_of(value: Mapping[str, Any] | list[dict[str, Any]]) -> str:
 
 
 def _parameters(stored: Stored, row: Row) -> dict[str, Any]:
-    return {"arm": row["arm"], **{axis: row[axis] for axis in axes_of(stored)}}
+    axes = axes_of(stored)
+    worded = {axis for axis in axes if any(other[axis] is None for other in stored.rows)}
+    return {
+        "arm": row["arm"],
+        **{axis: as_text(row[axis]) if axis in worded else row[axis] for axis in axes},
+    }
 
 
 def _name(stored: Stored, row: Row) -> str:

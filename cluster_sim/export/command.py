@@ -6,7 +6,7 @@ from pathlib import Path
 
 from cluster_sim.errors import UserError
 from cluster_sim.export import bench
-from cluster_sim.export.bench_tree import write_tree
+from cluster_sim.export.bench_tree import drawn_with, write_tree
 from cluster_sim.export.prometheus import prometheus_text
 from cluster_sim.export.source import is_sweep, read_source, requests_of
 from cluster_sim.export.table import requests_csv, requests_jsonl
@@ -78,7 +78,8 @@ def _bench(stored: Stored, options: argparse.Namespace) -> Path:
         path = Path(options.output or stored.directory / bench.FORMAT)
         write_tree(stored, path)
         say(LEFT_OUT)
-        say(f"to draw it: vllm bench sweep plot {path} --var-x request_rate --curve-by arm")
+        for line in drawn_with(stored, path):
+            say(line)
         return path
     if is_sweep(stored):
         _refuse_detailed(stored, options)

@@ -5,33 +5,24 @@ Names, labels, help and buckets are vLLM's (vllm/v1/metrics/loggers.py, buckets.
 of rank r of instance i being i * ranks + r: one page stands for those of all servers. Conserved: the counters
 of the engines add up to the run's.
 
-What vLLM observes at a request's end is that of completed requests; at its first token, that of all with one.
-The queue starts when the engine core picks the request up. Requests that no engine admitted are in no metric.
-Where instances stop, requests show their latest attempt, drafts and gaps those of all. Left out, since no
-result has it: iteration_tokens_total, whose buckets count steps.
+What requests show is in request_metrics.py; those that no engine admitted are in no metric. Where instances
+stop, requests show their latest attempt, drafts and gaps those of all. Left out: iteration_tokens_total, as
+its buckets count steps and no result has them; and what is not simulated or is always the same.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from cluster_sim.errors import UserError
 from cluster_sim.export.exposition import Histogram, Labels, family, histogram_family, observed
+from cluster_sim.export.request_metrics import Requests, by_source, finished, histograms, sums
 from cluster_sim.export.source import AGAIN, requests_of, setting_of
 from cluster_sim.files import SUMMARY
 from cluster_sim.report.stored import Stored
 from cluster_sim.server_counts import ITL_BUCKETS_S
 
-REQUEST_BUCKETS_S = (
-    *(0.3, 0.5, 0.8, 1.0, 1.5, 2.0, 2.5, 5.0, 10.0, 15.0, 20.0, 30.0, 40.0, 50.0, 60.0, 120.0, 240.0, 480.0),
-    *(960.0, 1920.0, 7680.0),
-)
-TTFT_BUCKETS_S = (
-    *(0.001, 0.005, 0.01, 0.02, 0.04, 0.06, 0.08, 0.1, 0.25, 0.5, 0.75, 1.0, 2.5, 5.0, 7.5, 10.0, 20.0, 40.0),
-    *(80.0, 160.0, 640.0, 2560.0),
-)
 GAUGES = {  # at the end nothing is left
     "num_requests_running": "Number of requests in model execution batches.",
     "num_requests_waiting": "Number of requests waiting to be processed.",
@@ -48,10 +39,7 @@ NUMBERS = (
 )
 ENGINE_KEYS = {*("engine", "itl_count", "itl_sum_s", "itl_at_most", "num_accepted_tokens_per_pos"), *DRAFTS}
 
-Column = NDArray[Any]
-Requests = Mapping[str, Column]  # of one engine
 Counts = Mapping[str, Any]  # of one engine, as server_counts.py makes them
-Of = Callable[[Requests], Column]
 
 
 def prometheus_text(stored: Stored) -> str:
@@ -75,12 +63,6 @@ def prometheus_text(stored: Stored) -> str:
         _gaps(labels, counts),
     ]
     return "".join(f"{line}\n" for lines in families for line in lines)
-
-
-def token_buckets(most: int) -> list[float]:
-    """1, 2, 5, 10, .. up to `most`: vLLM's buckets of numbers of tokens, `most` being max_model_len."""
-    bounds = (digit * 10**exponent for exponent in range(len(str(most))) for digit in (1, 2, 5))
-    return [float(bound) for bound in bounds if bound <= most]
 
 
 def _speculates(stored: Stored) -> bool:
@@ -125,51 +107,24 @@ def _of_engine(columns: Requests, engine: int) -> Requests:
 
 def _counters(stored: Stored, labels: Sequence[Labels], requests: Sequence[Requests]) -> Iterator[list[str]]:
     caches = bool(setting_of(stored, stored.rows[0], "engine.enable_prefix_caching"))
-    counters: dict[str, tuple[str, Of]] = {
-        "prefix_cache_queries": (
-            "Prefix cache queries, in terms of number of queried tokens.",
-            lambda columns: columns["prompt_tokens"] * caches,
-        ),
-        "prefix_cache_hits": (
-            "Prefix cache hits, in terms of number of cached tokens.",
-            lambda columns: columns["cached_tokens"],
-        ),
-        "num_preemptions": (
-            "Cumulative number of preemption from the engine.",
-            lambda columns: columns["preemptions"],
-        ),
-        "prompt_tokens": (
-            "Number of prefill tokens processed.",
-            lambda columns: columns["prompt_tokens"][columns["chunks"] > 0],
-        ),
-        "generation_tokens": (
-            "Number of generation tokens processed.",
-            lambda columns: columns["emitted_tokens"],
-        ),
-    }
-    for name, (words, of) in counters.items():
+    for name, (words, of) in sums(caches).items():
         samples = [(each, of(columns).sum()) for each, columns in zip(labels, requests, strict=True)]
         yield family(f"vllm:{name}_total", "counter", words, samples)
-    samples = [
-        ({**each, "finished_reason": reason}, count)
-        for each, columns in zip(labels, requests, strict=True)
-        for reason, count in _finished(columns, _longest(stored)).items()
-    ]
-    yield family(
-        "vllm:request_success_total", "counter", "Count of successfully processed requests.", samples
-    )
-
-
-def _finished(columns: Requests, longest: int) -> dict[str, int]:
-    """Requests by vLLM's finish reason; `longest` is max_model_len."""
-    outcome, emitted = columns["outcome"], columns["emitted_tokens"]
-    capped = (emitted >= columns["max_tokens"]) | (columns["prompt_tokens"] + emitted >= longest)
-    return {
-        "stop": int(((outcome == "completed") & ~capped).sum()),
-        "length": int(((outcome == "completed") & capped).sum()),
-        "abort": int(np.isin(outcome, ("cancelled", "timed_out")).sum()),
-        "error": int((outcome == "failed").sum()),
+    split: dict[str, tuple[str, str, Callable[[Requests], dict[str, float]]]] = {
+        "prompt_tokens_by_source": ("Number of prompt tokens by source.", "source", by_source),
+        "request_success": (
+            "Count of successfully processed requests.",
+            "finished_reason",
+            lambda columns: finished(columns, _longest(stored)),
+        ),
     }
+    for name, (words, label, parts) in split.items():
+        samples = [
+            ({**each, label: part}, count)
+            for each, columns in zip(labels, requests, strict=True)
+            for part, count in parts(columns).items()
+        ]
+        yield family(f"vllm:{name}_total", "counter", words, samples)
 
 
 def _longest(stored: Stored) -> int:
@@ -196,70 +151,11 @@ def _drafts(labels: Sequence[Labels], counts: Sequence[Counts]) -> Iterator[list
 def _histograms(
     stored: Stored, labels: Sequence[Labels], requests: Sequence[Requests]
 ) -> Iterator[list[str]]:
-    tokens = token_buckets(_longest(stored))
-    for name, (words, buckets, of) in {**_token_histograms(tokens), **_time_histograms()}.items():
+    for name, (words, buckets, of) in histograms(_longest(stored)).items():
         samples = [
             (each, observed(of(columns), buckets)) for each, columns in zip(labels, requests, strict=True)
         ]
         yield histogram_family(f"vllm:{name}", words, samples)
-
-
-def _token_histograms(tokens: Sequence[float]) -> dict[str, tuple[str, Sequence[float], Of]]:
-    return {
-        "request_prompt_tokens": ("Number of prefill tokens processed.", tokens, _at_end("prompt_tokens")),
-        "request_generation_tokens": (
-            "Number of generation tokens processed.",
-            tokens,
-            _at_end("emitted_tokens"),
-        ),
-        "request_params_max_tokens": (
-            "Histogram of the max_tokens request parameter.",
-            tokens,
-            _at_end("max_tokens"),
-        ),
-        "request_prefill_kv_computed_tokens": (
-            "Histogram of new KV tokens computed during prefill (excluding cached tokens).",
-            tokens,
-            _at_end("prompt_tokens", "cached_tokens"),
-        ),
-    }
-
-
-def _time_histograms() -> dict[str, tuple[str, Sequence[float], Of]]:
-    at_end = {
-        "e2e_request_latency": ("e2e request latency in seconds", _at_end("e2el_s")),
-        "request_queue_time": ("time spent in WAITING phase for request", _at_end("queue_s", "pickup_s")),
-        "request_inference_time": ("time spent in RUNNING phase for request", _at_end("e2el_s", "queue_s")),
-        "request_prefill_time": ("time spent in PREFILL phase for request", _at_end("ttft_s", "queue_s")),
-        "request_decode_time": ("time spent in DECODE phase for request", _at_end("e2el_s", "ttft_s")),
-    }
-    return {
-        "time_to_first_token_seconds": (
-            "Histogram of time to first token in seconds.",
-            TTFT_BUCKETS_S,
-            lambda columns: columns["ttft_s"][columns["chunks"] > 0],
-        ),
-        "request_time_per_output_token_seconds": (
-            "Histogram of time_per_output_token_seconds per request.",
-            ITL_BUCKETS_S,
-            lambda columns: np.nan_to_num(_at_end("tpot_s")(columns)),  # of one token, vLLM observes 0
-        ),
-        **{
-            f"{name}_seconds": (f"Histogram of {words}.", REQUEST_BUCKETS_S, of)
-            for name, (words, of) in at_end.items()
-        },
-    }
-
-
-def _at_end(name: str, less: str | None = None) -> Of:
-    """A column of the completed requests, `less` another."""
-
-    def of(columns: Requests) -> Column:
-        values = columns[name] if less is None else columns[name] - columns[less]
-        chosen: Column = values[columns["outcome"] == "completed"]
-        return chosen
-
-    return of
 
 
 def _gaps(labels: Sequence[Labels], counts: Sequence[Counts]) -> list[str]:

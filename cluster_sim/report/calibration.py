@@ -7,6 +7,7 @@ from rich.text import Text
 
 from cluster_sim.calibrate.acceptance import Row
 from cluster_sim.calibrate.calibration import Calibration
+from cluster_sim.calibrate.entries import names_of
 from cluster_sim.calibrate.parts import HOST
 from cluster_sim.calibrate.timed import PER_TOKEN
 from cluster_sim.calibrate.timing import Fit
@@ -53,19 +54,20 @@ def _held_out(row: Row) -> RenderableType:
     if len(errors) > MOST_SHOWN:
         return Text(title)
     table = _table("run", "measured", "by the others", "error")
+    names = names_of(one.place for one in row.held_out)
     for one in row.held_out:
-        name, error = _short(one.place), f"{one.error_percent:+.2f}%"
+        name, error = names[one.place], f"{one.error_percent:+.2f}%"
         table.add_row(name, f"{one.measured:.3f}", f"{one.predicted:.3f}", error)
     return Group(Text(title), table)
 
 
 def _residuals(fit: Fit) -> RenderableType:
     table = _table("run", "mean", "measured", "before", "fitted", "held out")
-    place = ""
+    names, place = names_of(one.place for one in fit.residuals), ""
     for one in fit.residuals:
         held_out = NOTHING if one.held_out_percent is None else f"{one.held_out_percent:+.2f}%"
         errors = f"{one.before_percent:+.1f}%", f"{one.error_percent:+.2f}%", held_out
-        name = "" if one.place == place else _short(one.place)
+        name = "" if one.place == place else names[one.place]
         table.add_row(name, _METRICS.get(one.metric, one.metric.upper()), seconds(one.measured_s), *errors)
         place = one.place
     unseen = [abs(one.held_out_percent) for one in fit.residuals if one.held_out_percent is not None]
@@ -92,8 +94,3 @@ def _of_unit(name: str, value: Interval) -> tuple[str, str]:
     if name == HOST:
         return seconds(value.value), f"{seconds(value.low)} to {seconds(value.high)}"
     return f"x {value.value:.4f}", f"{value.low:.4f} to {value.high:.4f}"
-
-
-def _short(place: str) -> str:
-    """The file's name and what follows it."""
-    return place.rpartition("/")[2]
