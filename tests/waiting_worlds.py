@@ -69,9 +69,11 @@ def waiting(draw: st.DrawFn, talks: bool = False, is_closed: bool = True) -> Wai
 
 @st.composite
 def limited(draw: st.DrawFn) -> Waiting:
-    """Any small world in which at most so many requests are under way."""
+    """Any small world in which at most so many requests are under way, and no more than there are."""
     drawn = draw(waiting())
-    return replace(drawn, think_s=(0.0,) * len(drawn.turns), close_s=np.inf, is_limited=True)
+    number = len(drawn.turns)
+    clients = min(drawn.clients, number)
+    return replace(drawn, clients=clients, think_s=(0.0,) * number, close_s=np.inf, is_limited=True)
 
 
 def ends_s(world: World) -> Floats:
