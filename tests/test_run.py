@@ -126,6 +126,19 @@ def test_a_synthetic_request_that_can_never_fit_is_refused() -> None:
     )
 
 
+def test_answers_that_end_at_max_model_len_are_told_of() -> None:
+    """A full answer of 128 tokens after 512 needs 640; where it ends before, latencies are of less work."""
+    whole = run("engine.max_model_len=640", "workload.requests=20")
+    cut = run("engine.max_model_len=520", "workload.requests=20")
+    assert whole.log["emitted_tokens"].tolist() == [128] * 20
+    assert cut.log["emitted_tokens"].tolist() == [8] * 20
+    assert [warning for warning in whole.warnings if "short of" in warning] == []
+    assert [warning for warning in cut.warnings if "short of" in warning] == [
+        "20 requests would end at max_model_len=520, short of their output tokens; "
+        "vLLM's API server refuses a max_tokens beyond it"
+    ]
+
+
 def test_vllm_would_refuse_to_start_is_said_once() -> None:
     warnings = run("engine.num_gpu_blocks=200", "workload.requests=20").warnings
     assert [warning for warning in warnings if "vLLM would refuse to start" in warning]
