@@ -18,7 +18,7 @@ def row(**changes: Any) -> dict[str, Any]:
         "slo_goodput_rps": 10.0,
         "slo_attainment": 1.0,
         "token_goodput_tok_s": 1000.0,
-        "output_throughput_tok_s": 1000.0,
+        "token_attainment": 1.0,
         "tpot_s.mean": 0.01,
         "tpot_s.p99": 0.02,
         "ttft_s.p99": 0.1,
@@ -56,7 +56,7 @@ def test_the_mean_over_loads_is_taken_seed_by_seed_in_the_objectives_unit() -> N
     ("objective", "good", "bad", "value"),
     [
         (Objective.slo_goodput, {"slo_attainment": 0.9}, {"slo_attainment": 0.5}, 0.5),
-        (Objective.token_goodput, {"token_goodput_tok_s": 900.0}, {"token_goodput_tok_s": 400.0}, 0.4),
+        (Objective.token_goodput, {"token_attainment": 0.9}, {"token_attainment": 0.4}, 0.4),
         (Objective.tpot, {"tpot_s.mean": 0.01}, {"tpot_s.mean": 0.04}, 0.04),
     ],
 )

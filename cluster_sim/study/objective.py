@@ -29,6 +29,10 @@ SHARES = {
     Objective.slo_goodput: "share of requests that were good",
     Objective.token_goodput: "share of tokens that were good",
 }
+SHARE_PATHS = {
+    Objective.slo_goodput: "slo_attainment",
+    Objective.token_goodput: "token_attainment",
+}
 PATHS = {
     Objective.slo_goodput: "slo_goodput_rps",
     Objective.token_goodput: "token_goodput_tok_s",
@@ -183,15 +187,10 @@ def _value(task: Task, objective: Objective, row: Row) -> float:
 
 def _of_part(task: Task, objective: Objective, row: Row, part: str) -> float:
     """Of all requests, or of those of one class."""
-    if task.counts_shares and objective is Objective.slo_goodput:
-        value = row[f"{part}slo_attainment"]
-    else:
-        value = row[f"{part}{PATHS[objective]}"]
+    counts_shares = task.counts_shares and objective in SHARES
+    value = row[f"{part}{(SHARE_PATHS if counts_shares else PATHS)[objective]}"]
     if value is None:
         return 0.0 if more_is_better(objective) else math.inf
-    if task.counts_shares and objective is Objective.token_goodput:
-        emitted = row[f"{part}output_throughput_tok_s"]
-        return float(value / emitted) if emitted else 0.0
     return float(value)
 
 
