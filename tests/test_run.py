@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from cluster_sim import run as run_module
-from cluster_sim.compose import compose
+from cluster_sim.compose import compose, compose_file
 from cluster_sim.engine.kinds import Outcome
 from cluster_sim.errors import UserError
 from cluster_sim.results import Run
@@ -137,6 +137,27 @@ def test_answers_that_end_at_max_model_len_are_told_of() -> None:
         "20 requests would end at max_model_len=520, short of their output tokens; "
         "vLLM's API server refuses a max_tokens beyond it"
     ]
+
+
+def test_the_manifest_of_a_run_makes_it_again(tmp_path: Path) -> None:
+    """Also where instances differ; where it runs and where it is written are no part of it."""
+    unlike = "cluster.overrides=[{instances: [1], set: {hardware: l40s, speculation: none}}]"
+    asked = ("workload.requests=60", "cluster.instances=2", unlike, "seed=3", "executor=serial")
+    done = run_single(compose([*asked, f"output.dir={tmp_path}"]), lambda *_: None)
+    again = compose_file(tmp_path / "manifest.yaml", [])
+    assert again.output.dir is None
+    assert simulate(again).log.tobytes() == done.run.log.tobytes()  # type: ignore[attr-defined]
+
+
+def test_the_manifest_of_a_sweep_is_not_one_simulation(tmp_path: Path) -> None:
+    file = tmp_path / "manifest.yaml"
+    file.write_text("{schema_version: 1, identity: x, config: {seed: 0, sweep: {name: a}}}")
+    with pytest.raises(UserError) as error:
+        compose_file(file, [])
+    assert str(error.value) == (
+        f"a file of --config is one simulation, but got a sweep ({file}). Give its command again with the "
+        "same output.dir."
+    )
 
 
 def test_vllm_would_refuse_to_start_is_said_once() -> None:
