@@ -8,7 +8,7 @@ import pytest
 from cluster_sim.config import Objective, OverLoads
 from cluster_sim.errors import UserError
 from cluster_sim.study.constraints import Rows
-from cluster_sim.study.objective import Task, is_better, rank, score_of
+from cluster_sim.study.objective import Ends, Task, is_better, rank, score_of
 
 SEEDS = (0, 1)
 
@@ -70,8 +70,10 @@ def test_the_worst_load_counts_by_shares_of_what_came(
 
 
 def test_the_capacity_is_that_of_the_bisection_in_the_row() -> None:
-    given = rows((row(capacity=24.0), row(capacity=40.0)))
-    assert score_of(task(Objective.capacity, num_loads=1), given, SEEDS, 1).by_seed == (24.0, 40.0)
+    given = rows((row(capacity=24.0, capacity_end=25.0), row(capacity=40.0, capacity_end=42.0)))
+    score = score_of(task(Objective.capacity, num_loads=1), given, SEEDS, 1)
+    assert score.by_seed == (24.0, 40.0)
+    assert score.ends == Ends((25.0, 42.0), ((25.0, 42.0),), ())
 
 
 CLASSES = {
