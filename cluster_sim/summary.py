@@ -17,7 +17,7 @@ import numpy as np
 
 from cluster_sim.bench_serve import bench_serve
 from cluster_sim.beyond_bundle import warnings_beyond
-from cluster_sim.client_report import of_clients
+from cluster_sim.client_report import of_clients, warnings_of_given_up
 from cluster_sim.counters import acceptance, acceptance_by_draft_length, vllm_counters
 from cluster_sim.engine.kinds import Outcome
 from cluster_sim.engine.metrics import BIN_WIDTH, gap_edges_s
@@ -62,7 +62,7 @@ def summarise(run: Run) -> dict[str, Any]:
         "acceptance_source": run.acceptance_source,
         "draft_cost": run.draft_cost,
         "acceptance_texts": list(dict.fromkeys(text for kind in run.kinds for text in kind.acceptance_texts)),
-        "warnings": [*run.warnings, *warnings_beyond(run)],
+        "warnings": [*run.warnings, *warnings_beyond(run), *warnings_of_given_up(run)],
         "simulated_s": duration_s,
         "drain_s": _drain_s(run, duration_s),
         "engine_wall_s": run.engine_wall_s,

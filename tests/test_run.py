@@ -139,6 +139,18 @@ def test_answers_that_end_at_max_model_len_are_told_of() -> None:
     ]
 
 
+def test_tokens_of_answers_that_were_given_up_are_told_of() -> None:
+    """Overload, and clients that leave after 2 s: most of what the server makes, nobody waits for."""
+    overload = ("speculation=none", "workload.requests=400", "workload.request_rate=100")
+    patient, others = summary(*overload), summary(*overload, "workload.timeout_s=2")
+    assert patient["warnings"] == []
+    assert others["bench_serve"]["output_tokens"] < 0.5 * others["tokens"]["emitted"]
+    assert others["warnings"] == [
+        "clients gave answers up before their end: latencies are of the completed requests alone, and the "
+        "output throughput counts what the others had received too (token_goodput_tok_s does not)"
+    ]
+
+
 def test_the_manifest_of_a_run_makes_it_again(tmp_path: Path) -> None:
     """Also where instances differ; where it runs and where it is written are no part of it."""
     unlike = "cluster.overrides=[{instances: [1], set: {hardware: l40s, speculation: none}}]"
