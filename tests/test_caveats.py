@@ -135,8 +135,8 @@ def test_the_drain_of_a_saturated_run_is_no_surprise() -> None:
 def test_saturation_is_counted_over_all_points() -> None:
     stored = stored_of({"off": [entry(1, 0.01), entry(2, 0.02, saturated=0.5)]}, {})
     assert caveats.saturation(stored) == (
-        "1 of 2 points (of any arm) are saturated: throughput is the capacity there, and latencies grow with "
-        "the length of the run."
+        "1 of 2 points (of any arm) are saturated: throughput is the capacity there for runs of this "
+        "length, and latencies grow with it."
     )
     assert caveats.saturation(stored_of({"off": OFF}, {})) is None
     run = replace(stored, kind=Kind.run, summary={"saturated": True})

@@ -57,7 +57,8 @@ def _of_run(stored: Stored) -> Iterator[str]:
     summary, slo = stored.summary, stored.config["slo"]
     load = f"{figures(summary['output_throughput_tok_s'])} output tokens/s"
     if summary["saturated"]:
-        yield f"No: the cluster is saturated, more requests came than it served; {load} is its capacity."
+        came = "No: the cluster is saturated, more requests came than it served"
+        yield f"{came}; {load} is its capacity in a run of this length."
     elif summary["slo_attainment"] is None:
         yield f"No SLO was given; the cluster served {load}."
     else:

@@ -37,7 +37,8 @@ def saturation(stored: Stored) -> str | None:
         "This run is" if stored.kind is Kind.run else f"{number} of {len(entries)} points (of any arm) are"
     )
     return (
-        f"{where} saturated: throughput is the capacity there, and latencies grow with the length of the run."
+        f"{where} saturated: throughput is the capacity there for runs of this length, and latencies grow "
+        "with it."
     )
 
 
