@@ -1,4 +1,4 @@
-"""What clients that wait for answers did: how many requests they had in flight, and turns that never came."""
+"""What clients did: requests in flight of those that wait, turns that never came, answers given up."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -12,6 +12,8 @@ from cluster_sim.report.words import figures, seconds
 from cluster_sim.results import Run
 from cluster_sim.saturation import leaves_s
 from cluster_sim.waiting import clients_wait, is_closed_loop, is_limited
+
+SMALLEST_GIVEN_UP_SHARE = 0.01  # of the output tokens; less does not show
 
 
 def of_clients(run: Run, duration_s: float) -> dict[str, Any]:
@@ -44,6 +46,16 @@ def held_s(run: Run) -> Floats:
     """How long each request waited at its client after it was due, s, [request]."""
     arrival_s: Floats = run.requests["arrival_s"]
     return np.zeros(len(arrival_s)) if run.due_s is None else arrival_s - run.due_s
+
+
+def warnings_of_given_up(run: Run) -> Iterator[str]:
+    """What to say where a share of the output tokens went to clients that had gone before their end."""
+    emitted, completed = run.log["emitted_tokens"], run.log["outcome"] == int(Outcome.completed)
+    if emitted[~completed].sum() > SMALLEST_GIVEN_UP_SHARE * emitted.sum():
+        yield (
+            "clients gave answers up before their end: latencies are of the completed requests alone, and "
+            "the output throughput counts what the others had received too (token_goodput_tok_s does not)"
+        )
 
 
 def ends_s(run: Run) -> Floats:

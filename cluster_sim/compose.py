@@ -32,6 +32,7 @@ from cluster_sim.check_overrides import KEY as OVERRIDES
 from cluster_sim.check_overrides import check_alike, check_keys, check_overrides
 from cluster_sim.check_study import check_effect
 from cluster_sim.config import Config, OverrideConfig, SweepConfig
+from cluster_sim.config_file import read_tree
 from cluster_sim.engine_defaults import resolve_engine
 from cluster_sim.errors import UserError, naming
 from cluster_sim.instances import config_of, own_of
@@ -59,9 +60,10 @@ def compose(arguments: Sequence[str]) -> Config:
 
 
 def compose_file(file: Path, arguments: Sequence[str]) -> Config:
-    """The configuration that `file` holds, as best.yaml of a study does, with `arguments` on top, checked.
+    """The configuration that `file` holds, with `arguments` on top, checked.
 
-    What the file leaves out is composed as without it.
+    It is as best.yaml of a study, or the manifest of a simulation (config_file.py). What it leaves out is
+    composed as without it.
 
     Raises:
         UserError: the file or anything in it is wrong, or a sweep or a study is asked for.
@@ -71,18 +73,10 @@ def compose_file(file: Path, arguments: Sequence[str]) -> Config:
         if group in overrides.groups:
             remedy = f"Leave --config or +{group} out."
             raise UserError("a file of --config is one simulation", f"+{group}", "command line", remedy)
-    try:
-        tree = yaml.safe_load(file.read_text("utf-8"))
-    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
-        reason = str(error).partition("\n")[0]
-        raise UserError(
-            "--config must name a readable YAML file", reason, str(file), "Correct it."
-        ) from error
-    if not isinstance(tree, dict):
-        raise UserError("--config must name a file of keys", type(tree).__name__, str(file), "Correct it.")
+    tree = read_tree(file)
     config = _compose_groups(overrides.groups, overrides.search_path)
     try:
-        given = OmegaConf.merge(OmegaConf.structured(Config), tree)
+        given = cast(DictConfig, OmegaConf.merge(OmegaConf.structured(Config), tree))
     except ValidationError as error:
         key, got = str(error.full_key), str(error).partition("\n")[0]
         raise UserError(

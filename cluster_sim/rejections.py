@@ -25,7 +25,8 @@ def rejections(
 
     vLLM's API server refuses a prompt that leaves no room for an output token; its scheduler hangs for ever
     with a request that outgrows the whole KV cache at the head of the queue. Both are counted as rejected
-    when a trace brings them, or a conversation grows so long.
+    when a trace brings them, or a conversation grows so long. A request whose output leaves max_model_len is
+    served up to there, as the scheduler does, and told of.
 
     Raises:
         UserError: such a request was made by the user's own lengths.
@@ -49,6 +50,12 @@ def rejections(
     if np.any(too_big):
         warnings.append(
             f"{too_big.sum()} requests rejected: larger than the whole KV cache of {blocks - 1} blocks"
+        )
+    cut = may_come & ~(too_long | too_big) & (workload.prompt_tokens + workload.output_tokens > longest)
+    if np.any(cut):
+        warnings.append(
+            f"{cut.sum()} requests would end at max_model_len={longest}, short of their output tokens; "
+            "vLLM's API server refuses a max_tokens beyond it"
         )
     needed = -(-longest // engine.block_size)
     if needed > blocks - 1:

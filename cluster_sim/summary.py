@@ -17,7 +17,7 @@ import numpy as np
 
 from cluster_sim.bench_serve import bench_serve
 from cluster_sim.beyond_bundle import warnings_beyond
-from cluster_sim.client_report import of_clients
+from cluster_sim.client_report import of_clients, warnings_of_given_up
 from cluster_sim.counters import acceptance, acceptance_by_draft_length, vllm_counters
 from cluster_sim.engine.kinds import Outcome
 from cluster_sim.engine.metrics import BIN_WIDTH, gap_edges_s
@@ -62,8 +62,14 @@ def summarise(run: Run) -> dict[str, Any]:
         "acceptance_source": run.acceptance_source,
         "draft_cost": run.draft_cost,
         "acceptance_texts": list(dict.fromkeys(text for kind in run.kinds for text in kind.acceptance_texts)),
-        "warnings": [*run.warnings, *warnings_beyond(run), *warnings_of_growth(run, growth)],
+        "warnings": [
+            *run.warnings,
+            *warnings_beyond(run),
+            *warnings_of_growth(run, growth),
+            *warnings_of_given_up(run),
+        ],
         "simulated_s": duration_s,
+        "drain_s": _drain_s(run, duration_s),
         "engine_wall_s": run.engine_wall_s,
         "wall_s": run.wall_s,
         "peak_rss_bytes": _peak_rss_bytes(),
@@ -74,6 +80,11 @@ def simulated_s(run: Run) -> float:
     """From the first arrival to the last delivered token, s; 0 when nothing was delivered."""
     delivered_s = run.log["last_token_s"][run.log["chunks"] > 0]
     return float(delivered_s.max() - run.requests["arrival_s"].min()) if len(delivered_s) else 0.0
+
+
+def _drain_s(run: Run, duration_s: float) -> float:
+    """The part of `duration_s` that comes after the last arrival, s."""
+    return max(0.0, duration_s - float(np.ptp(run.requests["arrival_s"])))
 
 
 def of_requests(run: Run, chosen: Flags, duration_s: float) -> dict[str, Any]:
@@ -121,6 +132,7 @@ def _within_slo(run: Run, times: Latencies, chosen: Flags, duration_s: float) ->
     """Attainment and goodput of the measured ones of the `chosen` over `duration_s`; None without limits."""
     asked, chosen = bool(np.any(has_slo(run)[chosen])), chosen & measured_of(run).chosen
     good, limits, offered = chosen & meets_slo(run, times), meets_limits(run, times), int(chosen.sum())
+    emitted = run.log["emitted_tokens"]
     return {
         "slo_goodput_rps": _rate(good.sum(), duration_s) if asked else None,
         "slo_attainment": int(good.sum()) / offered if asked and offered else None,
@@ -129,7 +141,8 @@ def _within_slo(run: Run, times: Latencies, chosen: Flags, duration_s: float) ->
             name: _ratio((chosen & limits[name]).sum(), offered) if name in limits else None
             for name in ("ttft_s", "tpot_s", "e2el_s")
         },
-        "token_goodput_tok_s": _rate(run.log["emitted_tokens"][good].sum(), duration_s) if asked else None,
+        "token_goodput_tok_s": _rate(emitted[good].sum(), duration_s) if asked else None,
+        "token_attainment": _ratio(emitted[good].sum(), emitted[chosen].sum()) if asked else None,
     }
 
 

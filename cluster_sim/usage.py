@@ -61,7 +61,7 @@ overrides (Hydra's grammar):
 options:
   -c, --cfg job         print the configuration that would run, and do nothing
   --config FILE         start from the configuration in FILE, for example the
-                        best.yaml of a study
+                        best.yaml of a study or the manifest.yaml of a run
   --debug               show where an error comes from
   --version             print the version
   -h, --help            print this

@@ -83,6 +83,12 @@ def with_rows(**changes: object) -> Stored:
             {"requests.completed": 450},
             "The smallest run measured 450 requests: a p99 of it rests on the slowest 4.",
         ),
+        (
+            caveats.long_drain,
+            {"drain_s": 2.0, "simulated_s": 20.0},
+            "Up to 10% of a run's time comes after its last arrival and counts in throughputs and goodputs, "
+            "which read low by as much, those of slower arms the most: simulate more requests.",
+        ),
         (caveats.no_slo, {"slo_attainment": None}, "There is no SLO: fast and slow requests count alike."),
         (
             caveats.warm_prefix_cache,
@@ -120,11 +126,18 @@ def test_measured_requests_count_where_some_are_cut() -> None:
     assert "measured 99 requests" in str(caveats.few_requests(with_rows(**{"measured.requests": 99})))
 
 
+def test_the_drain_of_a_saturated_run_is_no_surprise() -> None:
+    """There it is the backlog, and throughput the capacity, which is said already."""
+    drained = {"drain_s": 2.0, "simulated_s": 20.0}
+    assert caveats.long_drain(with_rows(saturated=True, **drained)) is None
+    assert caveats.long_drain(with_rows(drain_s=0.5, simulated_s=20.0)) is None
+
+
 def test_saturation_is_counted_over_all_points() -> None:
     stored = stored_of({"off": [entry(1, 0.01), entry(2, 0.02, saturated=0.5)]}, {})
     assert caveats.saturation(stored) == (
-        "1 of 2 points (of any arm) are saturated: throughput is the capacity there, and latencies grow with "
-        "the length of the run."
+        "1 of 2 points (of any arm) are saturated: throughput is the capacity there for runs of this "
+        "length, and latencies grow with it."
     )
     assert caveats.saturation(stored_of({"off": OFF}, {})) is None
     run = replace(stored, kind=Kind.run, summary={"saturated": True})

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from cluster_sim import run as run_module
-from cluster_sim.compose import compose
+from cluster_sim.compose import compose, compose_file
 from cluster_sim.engine.kinds import Outcome
 from cluster_sim.errors import UserError
 from cluster_sim.results import Run
@@ -123,6 +123,52 @@ def test_a_synthetic_request_that_can_never_fit_is_refused() -> None:
         run("engine.num_gpu_blocks=20", "workload.prompt_tokens=4000")
     assert str(error.value).startswith(
         "a request must fit into the KV cache of 19 blocks of 16 tokens alone (vLLM hangs"
+    )
+
+
+def test_answers_that_end_at_max_model_len_are_told_of() -> None:
+    """A full answer of 128 tokens after 512 needs 640; where it ends before, latencies are of less work."""
+    whole = run("engine.max_model_len=640", "workload.requests=20")
+    cut = run("engine.max_model_len=520", "workload.requests=20")
+    assert whole.log["emitted_tokens"].tolist() == [128] * 20
+    assert cut.log["emitted_tokens"].tolist() == [8] * 20
+    assert [warning for warning in whole.warnings if "short of" in warning] == []
+    assert [warning for warning in cut.warnings if "short of" in warning] == [
+        "20 requests would end at max_model_len=520, short of their output tokens; "
+        "vLLM's API server refuses a max_tokens beyond it"
+    ]
+
+
+def test_tokens_of_answers_that_were_given_up_are_told_of() -> None:
+    """Overload, and clients that leave after 2 s: most of what the server makes, nobody waits for."""
+    overload = ("speculation=none", "workload.requests=400", "workload.request_rate=100")
+    patient, others = summary(*overload), summary(*overload, "workload.timeout_s=2")
+    assert patient["warnings"] == []
+    assert others["bench_serve"]["output_tokens"] < 0.5 * others["tokens"]["emitted"]
+    assert others["warnings"] == [
+        "clients gave answers up before their end: latencies are of the completed requests alone, and the "
+        "output throughput counts what the others had received too (token_goodput_tok_s does not)"
+    ]
+
+
+def test_the_manifest_of_a_run_makes_it_again(tmp_path: Path) -> None:
+    """Also where instances differ; where it runs and where it is written are no part of it."""
+    unlike = "cluster.overrides=[{instances: [1], set: {hardware: l40s, speculation: none}}]"
+    asked = ("workload.requests=60", "cluster.instances=2", unlike, "seed=3", "executor=serial")
+    done = run_single(compose([*asked, f"output.dir={tmp_path}"]), lambda *_: None)
+    again = compose_file(tmp_path / "manifest.yaml", [])
+    assert again.output.dir is None
+    assert simulate(again).log.tobytes() == done.run.log.tobytes()  # type: ignore[attr-defined]
+
+
+def test_the_manifest_of_a_sweep_is_not_one_simulation(tmp_path: Path) -> None:
+    file = tmp_path / "manifest.yaml"
+    file.write_text("{schema_version: 1, identity: x, config: {seed: 0, sweep: {name: a}}}")
+    with pytest.raises(UserError) as error:
+        compose_file(file, [])
+    assert str(error.value) == (
+        f"a file of --config is one simulation, but got a sweep ({file}). Give its command again with the "
+        "same output.dir."
     )
 
 

@@ -8,7 +8,7 @@ import pytest
 from cluster_sim.config import Objective, OverLoads
 from cluster_sim.errors import UserError
 from cluster_sim.study.constraints import Rows
-from cluster_sim.study.objective import Task, is_better, rank, score_of
+from cluster_sim.study.objective import Ends, Task, is_better, rank, score_of
 
 SEEDS = (0, 1)
 
@@ -18,7 +18,7 @@ def row(**changes: Any) -> dict[str, Any]:
         "slo_goodput_rps": 10.0,
         "slo_attainment": 1.0,
         "token_goodput_tok_s": 1000.0,
-        "output_throughput_tok_s": 1000.0,
+        "token_attainment": 1.0,
         "tpot_s.mean": 0.01,
         "tpot_s.p99": 0.02,
         "ttft_s.p99": 0.1,
@@ -56,7 +56,7 @@ def test_the_mean_over_loads_is_taken_seed_by_seed_in_the_objectives_unit() -> N
     ("objective", "good", "bad", "value"),
     [
         (Objective.slo_goodput, {"slo_attainment": 0.9}, {"slo_attainment": 0.5}, 0.5),
-        (Objective.token_goodput, {"token_goodput_tok_s": 900.0}, {"token_goodput_tok_s": 400.0}, 0.4),
+        (Objective.token_goodput, {"token_attainment": 0.9}, {"token_attainment": 0.4}, 0.4),
         (Objective.tpot, {"tpot_s.mean": 0.01}, {"tpot_s.mean": 0.04}, 0.04),
     ],
 )
@@ -70,8 +70,10 @@ def test_the_worst_load_counts_by_shares_of_what_came(
 
 
 def test_the_capacity_is_that_of_the_bisection_in_the_row() -> None:
-    given = rows((row(capacity=24.0), row(capacity=40.0)))
-    assert score_of(task(Objective.capacity, num_loads=1), given, SEEDS, 1).by_seed == (24.0, 40.0)
+    given = rows((row(capacity=24.0, capacity_end=25.0), row(capacity=40.0, capacity_end=42.0)))
+    score = score_of(task(Objective.capacity, num_loads=1), given, SEEDS, 1)
+    assert score.by_seed == (24.0, 40.0)
+    assert score.ends == Ends((25.0, 42.0), ((25.0, 42.0),), ())
 
 
 CLASSES = {

@@ -5,13 +5,16 @@ Differences are made of fixed numbers: nothing here is drawn.
 
 import math
 
+import pytest
+
 from cluster_sim.config import Objective, OverLoads
 from cluster_sim.study.arms import Arm
-from cluster_sim.study.objective import Score, Task
+from cluster_sim.study.objective import Ends, Score, Task
 from cluster_sim.study.verdict import BETTER, TIE, WORSE, Contender, Verdict, compare, judge
 
 GOODPUT = Task(Objective.slo_goodput, OverLoads.mean, 1, {})
 TPOT = Task(Objective.tpot, OverLoads.mean, 1, {})
+CAPACITY = Task(Objective.capacity, OverLoads.mean, 1, {})
 OFF, K2 = Arm(()), Arm(((1, 64, 2),))
 TWO = Arm(((1, 8, 3), (9, 64, 1)))
 THREE = Arm(((1, 8, 3), (9, 16, 2), (17, 64, 1)))
@@ -23,6 +26,12 @@ def score(*loads: float, noise: float = 0.0, **misses: float) -> Score:
     by_load = tuple(tuple(value + noise * step for step in NOISE) for value in loads)
     by_seed = tuple(sum(values) / len(loads) for values in zip(*by_load, strict=True))
     return Score(by_seed, by_load, misses)
+
+
+def capacity(passed: float) -> Score:
+    """The same under four seeds; the next value of the grid failed."""
+    failed = 1.02 * passed
+    return Score((passed,) * 4, ((passed,) * 4,), {}, (), Ends((failed,) * 4, ((failed,) * 4,), ()))
 
 
 def judged(best: Arm, scores: dict[Arm, Score], task: Task = GOODPUT) -> Verdict:
@@ -90,6 +99,18 @@ def test_less_time_per_token_is_better() -> None:
     fast, slow = score(0.010), score(0.012)
     assert compare(TPOT, fast, slow).verdict == BETTER
     assert compare(TPOT, slow, fast).verdict == WORSE
+
+
+def test_capacities_one_step_of_the_search_apart_are_a_tie() -> None:
+    """Each lies between what passed and what failed, 2 % above: two steps apart they surely differ."""
+    low, one_above, two_above = (capacity(50.0 * 1.02**step) for step in range(3))
+    assert compare(CAPACITY, low, one_above).verdict == TIE
+    assert compare(CAPACITY, low, one_above).by_load == (TIE,)
+    sure = compare(CAPACITY, low, two_above)
+    assert sure.verdict == WORSE
+    assert sure.difference.value == pytest.approx(50.0 - 52.02)
+    assert sure.difference.low == pytest.approx(50.0 - 52.02 * 1.02)
+    assert sure.difference.high == pytest.approx(51.0 - 52.02)
 
 
 def test_more_goodput_goes_before_more_acceptance() -> None:

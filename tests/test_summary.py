@@ -24,6 +24,7 @@ CONTRACT = {  # of scripts and people, ../shared/DESIGN.md section 15
     *("acceptance_length", "acceptance_rate", "acceptance_by_position", "tokens", "preemptions", "kv_usage"),
     *("memory_bytes", "saturated", "steps", "simulated_s", "engine_wall_s", "wall_s", "peak_rss_bytes"),
 }
+GIVEN_UP = ("workload.requests=1", "workload.timeout_s=0.001", "engine.async_scheduling=false")
 SMALL = ("workload.requests=300", "workload.request_rate=30", "engine.max_num_seqs=16")
 
 
@@ -51,6 +52,7 @@ def test_latencies_are_those_of_vllm_bench_serve() -> None:
 def test_throughputs_divide_by_first_arrival_to_last_token() -> None:
     summary = summarise(example_run())
     assert summary["simulated_s"] == pytest.approx(4.0)
+    assert summary["drain_s"] == pytest.approx(4.0 - 2.0)
     assert summary["request_throughput_rps"] == pytest.approx(3 / 4)
     assert summary["output_throughput_tok_s"] == pytest.approx(16 / 4)
     assert summary["tokens_per_chunk"] == pytest.approx(16 / 10)
@@ -62,6 +64,7 @@ def test_a_good_request_meets_every_limit_and_a_single_token_has_no_tpot_to_miss
     assert summary["slo_attainment"] == pytest.approx(2 / 3)
     assert summary["slo_goodput_rps"] == pytest.approx(2 / 4)
     assert summary["token_goodput_tok_s"] == pytest.approx(12 / 4)
+    assert summary["token_attainment"] == pytest.approx(12 / 16)
     strict = summarise(example_run(("slo.ttft_s=0.3", "slo.tpot_s=0.1", "slo.e2el_s=1.2")))
     assert strict["slo_goodput_rps"] == 0.0
 
@@ -155,6 +158,12 @@ def test_shares_are_over_the_ranks_of_an_instance() -> None:
     assert summary["time_share"]["idle"] == pytest.approx(0.5, abs=0.01)
     assert summary["kv_usage"]["max"] == busy["kv_blocks_max"] / 100
     assert summary["kv_usage"]["mean"] == pytest.approx(busy["kv_block_s"] / (200 * span_s))
+
+
+def test_a_request_that_is_given_up_holds_its_memory_until_then() -> None:
+    """Its client leaves during the first step, at whose end the blocks come back: always held."""
+    kv_usage = summarise(simulate(compose(list(GIVEN_UP))))["kv_usage"]
+    assert kv_usage["mean"] == pytest.approx(kv_usage["max"])
 
 
 def test_acceptance_by_position_divides_by_the_events_that_had_the_position() -> None:

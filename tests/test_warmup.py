@@ -40,6 +40,7 @@ def test_latencies_attainment_and_goodput_are_of_measured_requests_and_the_time_
     assert summary["slo_attainment"] == 1.0
     assert summary["slo_goodput_rps"] == pytest.approx(2 / (4.0 - 0.8))
     assert summary["token_goodput_tok_s"] == pytest.approx((1 + 4) / (4.0 - 0.8))
+    assert summary["token_attainment"] == 1.0
 
 
 def test_counts_and_throughputs_are_of_the_whole_run() -> None:

@@ -14,6 +14,7 @@ from cluster_sim.engine.state import World
 @rare
 def abort_due(world: World, rules: Rules, instance: int, now_s: float) -> None:
     """Abort every running or waiting request whose client has given up by `now_s`."""
+    metrics.memory_used(world.tally, world.kv, rules.batching[instance], instance, now_s)
     sent, seat = world.sent, 0
     while seat < world.lanes[instance].num_running:
         request = world.running[instance, seat]

@@ -60,10 +60,8 @@ def _of_run(stored: Stored) -> Iterator[str]:
     if summary["saturated"]:
         trace, share = stored.config["workload"]["trace"], summary["queue_growth"]["share_of_arrivals"]
         unless = ", unless the trace's own load rose" if may_be_a_burst(trace, share) else ""
-        yield (
-            "No: the cluster is saturated, more requests came than it served; "
-            f"{load} is its capacity{unless}."
-        )
+        came = "No: the cluster is saturated, more requests came than it served"
+        yield f"{came}; {load} is its capacity in a run of this length{unless}."
     elif summary["slo_attainment"] is None:
         yield f"No SLO was given; the cluster served {load}."
     else:

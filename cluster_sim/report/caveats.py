@@ -7,6 +7,7 @@ from cluster_sim.report.recommended import as_fast, is_saturated, is_unjudged, r
 from cluster_sim.report.stored import Kind, Stored, Tree
 
 FEWEST_FOR_P99 = 1000  # ten requests beyond it
+LARGEST_DRAIN_SHARE = 0.05  # of a run's time
 SMALLEST_CACHED_SHARE = 0.05  # of the prompt tokens; less does not show
 
 
@@ -36,7 +37,8 @@ def saturation(stored: Stored) -> str | None:
         "This run is" if stored.kind is Kind.run else f"{number} of {len(entries)} points (of any arm) are"
     )
     return (
-        f"{where} saturated: throughput is the capacity there, and latencies grow with the length of the run."
+        f"{where} saturated: throughput is the capacity there for runs of this length, and latencies grow "
+        "with it."
     )
 
 
@@ -84,6 +86,18 @@ def few_requests(stored: Stored) -> str | None:
         return None
     which = "This run" if stored.kind is Kind.run else "The smallest run"
     return f"{which} measured {fewest:,} requests: a p99 of it rests on the slowest {max(fewest // 100, 1)}."
+
+
+def long_drain(stored: Stored) -> str | None:
+    """Throughputs divide by a time in which nothing arrives any more."""
+    steady = [row for row in stored.rows if not row.get("saturated") and row.get("drain_s")]
+    share = max((row["drain_s"] / row["simulated_s"] for row in steady), default=0.0)
+    if share < LARGEST_DRAIN_SHARE:
+        return None
+    return (
+        f"Up to {100 * share:.0f}% of a run's time comes after its last arrival and counts in throughputs "
+        "and goodputs, which read low by as much, those of slower arms the most: simulate more requests."
+    )
 
 
 def no_slo(stored: Stored) -> str | None:
@@ -177,6 +191,7 @@ ASKED: Sequence[Callable[[Stored], str | None]] = (
     winner_inside_the_noise,
     drafter_without_cost,
     few_requests,
+    long_drain,
     no_slo,
     slo_of_ttft_alone,
     warm_prefix_cache,

@@ -1,6 +1,7 @@
 """The simulations of an arm under one load and one seed: one, or those of a bisection for its capacity.
 
-The capacity is that of bisection.py: the highest value of the grid that passes, 0 where its low end fails.
+The capacity is that of bisection.py: the highest value of the grid that passes, 0 where its low end fails. It
+lies below the next value, which fails: the capacity's end.
 """
 
 from collections.abc import Callable
@@ -13,6 +14,7 @@ from cluster_sim.trial import Trial
 from cluster_sim.trials import Row
 
 CAPACITY = "capacity"  # of the row of a bisection, beside what a simulation has
+CAPACITY_END = "capacity_end"  # the same; the capacity itself where not even the grid's high end fails
 Find = Callable[[Trial], Row | None]  # its row; None: it has not ended
 
 
@@ -96,10 +98,11 @@ class Bisected:
         return []
 
     def row(self) -> Row:
-        """That of the highest value that passed, or of the lowest, with the capacity."""
-        passed = self.bisection.passed
-        value = grid(self.search)[passed] if passed >= 0 else 0.0
-        return {**self.bisection.tried[max(passed, 0)], CAPACITY: value}
+        """That of the highest value that passed, or of the lowest, with the capacity and its end."""
+        values, passed, failed = grid(self.search), self.bisection.passed, self.bisection.failed
+        value = values[passed] if passed >= 0 else 0.0
+        end = values[failed] if failed >= 0 else value
+        return {**self.bisection.tried[max(passed, 0)], CAPACITY: value, CAPACITY_END: end}
 
     def trial(self) -> Trial:
         """The simulation of the row."""

@@ -9,8 +9,8 @@ in one, or goes before it: a simpler arm, or among those as simple the better on
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from cluster_sim.study.objective import Task, dominates, more_is_better, rank
-from cluster_sim.study.verdict import BETTER, WORSE, Contender, compare_seeds
+from cluster_sim.study.objective import Score, Task, dominates, more_is_better, rank
+from cluster_sim.study.verdict import BETTER, WORSE, Bracket, Contender, compare_seeds
 
 
 @dataclass(frozen=True)
@@ -47,11 +47,17 @@ def _point(task: Task, one: Contender, front: Sequence[Contender]) -> FrontPoint
 
 def _words(task: Task, one: Contender, other: Contender) -> list[str]:
     """Better, worse or tie, in each objective."""
-    ours, theirs = ((each.score.by_seed, each.score.against) for each in (one, other))
+    ours, theirs = (_brackets(each.score) for each in (one, other))
     return [
         compare_seeds(own, its, more_is_better=more_is_better(objective))[1]
         for objective, own, its in zip(task.objectives, ours, theirs, strict=True)
     ]
+
+
+def _brackets(score: Score) -> list[Bracket]:
+    """Of each objective."""
+    ends = score.ends or score
+    return [(score.by_seed, ends.by_seed), (score.against, ends.against)]
 
 
 def _precedence(task: Task, one: Contender) -> tuple[object, ...]:

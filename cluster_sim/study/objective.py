@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from cluster_sim.config import Objective, OverLoads, StudyConfig
-from cluster_sim.study.cells import CAPACITY
+from cluster_sim.study.cells import CAPACITY, CAPACITY_END
 from cluster_sim.study.constraints import Rows, misses_of, parts_of
 from cluster_sim.trials import Row
 
@@ -28,6 +28,10 @@ UNITS = {
 SHARES = {
     Objective.slo_goodput: "share of requests that were good",
     Objective.token_goodput: "share of tokens that were good",
+}
+SHARE_PATHS = {
+    Objective.slo_goodput: "slo_attainment",
+    Objective.token_goodput: "token_attainment",
 }
 PATHS = {
     Objective.slo_goodput: "slo_goodput_rps",
@@ -80,6 +84,7 @@ class Score:
     by_load: tuple[tuple[float, ...], ...]  # [load][seed]; none for GPUs
     misses: Mapping[str, float]  # constraint -> relative excess over its limit at the worst load; <= 0: met
     against: tuple[float, ...] = ()  # by seed, of the second objective
+    ends: "Ends | None" = None  # of capacities, which lie below them; None: the values are exact
 
     @property
     def value(self) -> float:
@@ -100,6 +105,15 @@ class Score:
     def is_feasible(self) -> bool:
         """Whether every constraint is met."""
         return self.worst_miss[1] <= 0.0
+
+
+@dataclass(frozen=True)
+class Ends:
+    """What a score would be if every capacity were the lowest value that failed."""
+
+    by_seed: tuple[float, ...]
+    by_load: tuple[tuple[float, ...], ...]
+    against: tuple[float, ...]
 
 
 def more_is_better(objective: Objective) -> bool:
@@ -131,9 +145,13 @@ def score_of(task: Task, rows: Rows, seeds: Sequence[int], gpus: int) -> Score:
     Raises:
         UserError: classes are asked for, and there is only one.
     """
-    found = [_over_loads(task, objective, rows, seeds, gpus) for objective in task.objectives]
+    by_seed, by_load, against = _values_of(task, rows, seeds, gpus)
     misses = misses_of(task.limits, rows, seeds, task.num_loads, by_class=task.over_classes is not None)
-    return Score(*found[0], misses, *(by_seed for by_seed, _ in found[1:]))
+    ends = None
+    if Objective.capacity in task.objectives:
+        at_ends = {key: {**row, CAPACITY: row[CAPACITY_END]} for key, row in rows.items()}
+        ends = Ends(*_values_of(task, at_ends, seeds, gpus))
+    return Score(by_seed, by_load, misses, against, ends)
 
 
 def is_better(task: Task, score: Score, other: Score) -> bool:
@@ -161,6 +179,15 @@ def dominates(task: Task, score: Score, other: Score) -> bool:
     return ours != theirs and all(own >= each for own, each in zip(ours, theirs, strict=True))
 
 
+def _values_of(
+    task: Task, rows: Rows, seeds: Sequence[int], gpus: int
+) -> tuple[tuple[float, ...], tuple[tuple[float, ...], ...], tuple[float, ...]]:
+    """By seed, by load and seed, and by seed of the second objective."""
+    by_seed, by_load = _over_loads(task, task.objective, rows, seeds, gpus)
+    against = () if task.against is None else _over_loads(task, task.against, rows, seeds, gpus)[0]
+    return by_seed, by_load, against
+
+
 def _over_loads(
     task: Task, objective: Objective, rows: Rows, seeds: Sequence[int], gpus: int
 ) -> tuple[tuple[float, ...], tuple[tuple[float, ...], ...]]:
@@ -183,15 +210,10 @@ def _value(task: Task, objective: Objective, row: Row) -> float:
 
 def _of_part(task: Task, objective: Objective, row: Row, part: str) -> float:
     """Of all requests, or of those of one class."""
-    if task.counts_shares and objective is Objective.slo_goodput:
-        value = row[f"{part}slo_attainment"]
-    else:
-        value = row[f"{part}{PATHS[objective]}"]
+    counts_shares = task.counts_shares and objective in SHARES
+    value = row[f"{part}{(SHARE_PATHS if counts_shares else PATHS)[objective]}"]
     if value is None:
         return 0.0 if more_is_better(objective) else math.inf
-    if task.counts_shares and objective is Objective.token_goodput:
-        emitted = row[f"{part}output_throughput_tok_s"]
-        return float(value / emitted) if emitted else 0.0
     return float(value)
 
 

@@ -13,7 +13,7 @@ from cluster_sim.statistics import mean_interval
 from cluster_sim.study.arms import OFF
 from cluster_sim.study.cells import Bisected, Cell
 from cluster_sim.study.front import front_of
-from cluster_sim.study.objective import Task, rank
+from cluster_sim.study.objective import Ends, Score, Task, rank
 from cluster_sim.study.sensitivity import Variation
 from cluster_sim.study.verdict import BETTER, Contender, Verdict, compare
 
@@ -66,8 +66,8 @@ def _front(task: Task, contenders: Sequence[Contender]) -> dict[str, Any] | None
     points = [
         {
             "arm": point.contender.arm.name,
-            "value": _interval(point.contender.score.by_seed),
-            "against": _interval(point.contender.score.against),
+            "value": _interval(point.contender.score.by_seed, _ends(point.contender).by_seed),
+            "against": _interval(point.contender.score.against, _ends(point.contender).against),
             "shadow": point.shadow and point.shadow.arm.name,
             "shadow_better_in": list(point.better_in),
         }
@@ -132,7 +132,7 @@ def _contender(one: Contender, verdict: Verdict) -> dict[str, Any]:
         "is_baseline": one.is_baseline,
         "is_feasible": one.score.is_feasible,
         "misses": {name: _finite(miss) for name, miss in one.score.misses.items()},
-        "value": _interval(one.score.by_seed),
+        "value": _interval(one.score.by_seed, _ends(one).by_seed),
         "by_load": [_finite(float(np.mean(load))) for load in one.score.by_load],
         "vs_champion": None,
     }
@@ -149,12 +149,16 @@ def _contender(one: Contender, verdict: Verdict) -> dict[str, Any]:
     return found
 
 
-def _interval(by_seed: Sequence[float]) -> dict[str, float] | None:
-    """A mean over seeds and its 95 % interval; None where a seed has no value."""
+def _ends(one: Contender) -> Ends | Score:
+    return one.score.ends or one.score
+
+
+def _interval(by_seed: Sequence[float], ends: Sequence[float]) -> dict[str, float] | None:
+    """A mean over seeds and its 95 % interval, up to that of the `ends`; None where a seed has no value."""
     if not all(map(math.isfinite, by_seed)):
         return None
     value = mean_interval(by_seed)
-    return {"value": value.value, "low": value.low, "high": value.high}
+    return {"value": value.value, "low": value.low, "high": mean_interval(ends).high}
 
 
 def _finite(value: float) -> float | None:

@@ -3,6 +3,8 @@
 The champion is the best of the search; its rivals are compared with it seed by seed, on the same arrivals.
 The best of a search is partly luck under the search's own seeds; under fresh ones it has none. Two arms tie
 when the 95 % interval of their mean difference holds 0, or when they differ by less than 1 % (comparison.py).
+A capacity lies between a value that passed and one that failed: the interval reaches as far as that of
+capacity.py, from passed less the champion's failed to failed less the champion's passed.
 If a rival surely beats the champion, the best such rival takes its place.
 
 Of the arms that tie with the champion, and surely lose to it under no single load, the simplest is
@@ -21,6 +23,7 @@ from cluster_sim.statistics import Interval, difference_interval
 from cluster_sim.study.arms import Arm
 from cluster_sim.study.objective import Score, Task, rank
 
+Bracket = tuple[Sequence[float], Sequence[float]]  # by seed: values and their ends, the same where exact
 BETTER, WORSE, TIE = "better", "worse", "tie"
 
 
@@ -77,22 +80,30 @@ def judge(task: Task, contenders: Sequence[Contender], best_of_search: Arm) -> V
 def compare(task: Task, score: Score, champion: Score) -> Comparison:
     """An arm against the champion, seed by seed."""
     more = task.more_is_better
-    difference, word = compare_seeds(score.by_seed, champion.by_seed, more_is_better=more)
-    loads = zip(score.by_load, champion.by_load, strict=True)
+    ends, its_ends = score.ends or score, champion.ends or champion
+    difference, word = compare_seeds(
+        (score.by_seed, ends.by_seed), (champion.by_seed, its_ends.by_seed), more_is_better=more
+    )
+    ours = zip(score.by_load, ends.by_load, strict=True)
+    theirs = zip(champion.by_load, its_ends.by_load, strict=True)
+    loads = zip(ours, theirs, strict=True)
     by_load = (compare_seeds(own, other, more_is_better=more)[1] for own, other in loads)
     return Comparison(difference, word, tuple(by_load))
 
 
-def compare_seeds(
-    values: Sequence[float], champion: Sequence[float], *, more_is_better: bool
-) -> tuple[Interval, str]:
+def compare_seeds(own: Bracket, other: Bracket, *, more_is_better: bool) -> tuple[Interval, str]:
     """The mean difference of paired values, and whether the first are better, worse or a tie."""
+    (values, ends), (champion, its_ends) = own, other
     if not all(map(math.isfinite, (*values, *champion))):
         ours, theirs = (float(np.mean(each)) for each in (values, champion))
         if ours == theirs:
             return Interval(0.0, 0.0, 0.0), TIE
         return Interval(ours - theirs, -math.inf, math.inf), BETTER if ours < theirs else WORSE
-    interval = difference_interval(values, champion)
+    interval = Interval(
+        difference_interval(values, champion).value,
+        difference_interval(values, its_ends).low,
+        difference_interval(ends, champion).high,
+    )
     size = abs(float(np.mean(champion)))
     if interval.low <= 0.0 <= interval.high or abs(interval.value) < SMALLEST_EFFECT * size:
         return interval, TIE
