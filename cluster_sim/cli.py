@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 DONE, CHECK_FAILED, BAD_INPUT, INTERRUPTED = 0, 1, 2, 130
 HELP_OPTIONS = {"-h", "--help"}
+OPTIONS = {"--version", "--cfg", "--config", "--debug"}
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -78,7 +79,20 @@ def _parse(given: list[str]) -> argparse.Namespace:
     parser.add_argument("-c", "--cfg")
     parser.add_argument("--config", type=Path)
     parser.add_argument("--debug", action="store_true")
+    _refuse_flags_of_vllm(given)
     return parser.parse_intermixed_args(given)
+
+
+def _refuse_flags_of_vllm(given: list[str]) -> None:
+    for word in given:
+        flag = word.partition("=")[0]
+        if flag.startswith("--") and flag not in OPTIONS:
+            from cluster_sim.schema import key_of_flag
+
+            key = key_of_flag(flag)
+            if key is not None:
+                rule, remedy = "an option of vLLM is a key here", f"Write {key}=VALUE."
+                raise UserError(rule, flag, "command line", remedy)
 
 
 def _is_command(word: str) -> bool:

@@ -118,6 +118,25 @@ def test_debug_shows_where_an_error_comes_from() -> None:
             "See python -m cluster_sim --help.",
         ),
         (
+            ["--max-num-seqs", "256"],
+            "an option of vLLM is a key here, but got --max-num-seqs (command line). "
+            "Write engine.max_num_seqs=VALUE.",
+        ),
+        (
+            ["--no-enable-prefix-caching"],
+            "an option of vLLM is a key here, but got --no-enable-prefix-caching (command line). "
+            "Write engine.enable_prefix_caching=VALUE.",
+        ),
+        (
+            ['--speculative-config={"method": "eagle3", "num_speculative_tokens": 3}'],
+            "an option of vLLM is a key here, but got --speculative-config (command line). "
+            "Write speculation.vllm_config=VALUE.",
+        ),
+        (
+            ["--model", "meta-llama/Llama-3.1-8B"],
+            "an option of vLLM is a key here, but got --model (command line). Write model=VALUE.",
+        ),
+        (
             ["--cfg", "all"],
             "--cfg prints the configuration of the job, but got 'all' (command line). Write --cfg job.",
         ),
