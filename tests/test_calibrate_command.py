@@ -150,3 +150,16 @@ def test_a_rate_and_a_limit_that_was_reached_are_refused(
         f"got max_concurrency 32 at a rate ({file}, line 1). Measure without --max-concurrency or without "
         "--request-rate, or write --fit none."
     )
+
+
+def test_files_of_one_name_are_told_apart_by_their_directories(
+    served: list[Served], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """As `vllm bench sweep` writes them."""
+    for rate, each in zip((4, 8), served, strict=False):
+        (tmp_path / f"rate={rate}").mkdir()
+        write_bench(tmp_path / f"rate={rate}" / "run=0.json", [bench_json(each)])
+    files = [str(file) for file in sorted(tmp_path.rglob("run=0.json"))]
+    assert cli.main(["calibrate", *files, "--fit", "none", "--output", str(tmp_path / "out")]) == 0
+    shown = capsys.readouterr().out
+    assert [f" rate={rate}/run=0.json " in shown for rate in (4, 8)] == [True, True]

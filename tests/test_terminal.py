@@ -273,6 +273,12 @@ def test_numbers_have_three_figures() -> None:
     assert (percent(0.1234), percent(None)) == ("12.3%", "-")
 
 
+def test_what_the_prefix_cache_saved_is_said_where_it_did() -> None:
+    assert "preemptions GPU memory" in words_of()
+    text = words_of(log={"cached_tokens": [60, 0, 0]})
+    assert "preemptions; 10.0% of the prompt tokens found in the prefix cache GPU memory" in text
+
+
 def test_progress_off_a_terminal_is_a_line_now_and_then(monkeypatch: pytest.MonkeyPatch) -> None:
     now_s = [0.0]
     monkeypatch.setattr(progress_module.time, "monotonic", lambda: now_s[0])
@@ -284,6 +290,22 @@ def test_progress_off_a_terminal_is_a_line_now_and_then(monkeypatch: pytest.Monk
     assert stream.getvalue().splitlines() == [
         "sweep: 40 of 200 trials, 4.0/s, 40 s left",
         "sweep: 80 of 200 trials, 4.0/s, 30 s left",
+    ]
+
+
+def test_progress_promises_no_end_by_the_time_that_the_first_trial_was_compiled(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    now_s = [0.0]
+    monkeypatch.setattr(progress_module.time, "monotonic", lambda: now_s[0])
+    stream = io.StringIO()
+    with progress("sweep", "trials", stream) as report:
+        for second, done in ((60, 1), (70, 21)):
+            now_s[0] = float(second)
+            report(done, 101)
+    assert stream.getvalue().splitlines() == [
+        "sweep: 1 of 101 trials",
+        "sweep: 21 of 101 trials, 2.0/s, 40 s left",
     ]
 
 

@@ -1,5 +1,8 @@
 """A calibration on the terminal: what was found, how sure, from what, and what it misses."""
 
+from collections import Counter
+from collections.abc import Collection, Mapping, Sequence
+
 from rich import box
 from rich.console import Group, RenderableType
 from rich.table import Table
@@ -51,19 +54,20 @@ def _held_out(row: Row) -> RenderableType:
     if len(errors) > MOST_SHOWN:
         return Text(title)
     table = _table("run", "measured", "by the others", "error")
+    names = _short({one.place for one in row.held_out})
     for one in row.held_out:
-        name, error = _short(one.place), f"{one.error_percent:+.2f}%"
+        name, error = names[one.place], f"{one.error_percent:+.2f}%"
         table.add_row(name, f"{one.measured:.3f}", f"{one.predicted:.3f}", error)
     return Group(Text(title), table)
 
 
 def _residuals(fit: Fit) -> RenderableType:
     table = _table("run", "mean", "measured", "before", "fitted", "held out")
-    place = ""
+    place, names = "", _short({one.place for one in fit.residuals})
     for one in fit.residuals:
         held_out = NOTHING if one.held_out_percent is None else f"{one.held_out_percent:+.2f}%"
         errors = f"{one.before_percent:+.1f}%", f"{one.error_percent:+.2f}%", held_out
-        name = "" if one.place == place else _short(one.place)
+        name = "" if one.place == place else names[one.place]
         table.add_row(name, one.metric.upper(), seconds(one.measured_s), *errors)
         place = one.place
     unseen = [abs(one.held_out_percent) for one in fit.residuals if one.held_out_percent is not None]
@@ -92,6 +96,13 @@ def _of_unit(name: str, value: Interval) -> tuple[str, str]:
     return f"x {value.value:.4f}", f"{value.low:.4f} to {value.high:.4f}"
 
 
-def _short(place: str) -> str:
-    """The file's name and what follows it."""
-    return place.rpartition("/")[2]
+def _short(places: Collection[str]) -> Mapping[str, str]:
+    """Of each place the fewest last parts of its path that no other one ends in."""
+    ends = {place: _ends(place.split("/")) for place in places}
+    number = Counter(end for of_one in ends.values() for end in of_one)
+    return {place: next((end for end in of_one if number[end] == 1), place) for place, of_one in ends.items()}
+
+
+def _ends(parts: Sequence[str]) -> list[str]:
+    """The last part, the last two, and so on."""
+    return ["/".join(parts[-count:]) for count in range(1, len(parts) + 1)]

@@ -142,12 +142,19 @@ def _fact_lines(
     yield (
         "KV memory",
         f"{percent(usage['mean'])} used (at most {percent(usage['max'])}), "
-        f"{summary['preemptions']:,} preemptions",
+        f"{summary['preemptions']:,} preemptions{_found_in_cache(summary['tokens'])}",
     )
     for words, part in _of_one_instance(summary):
         yield f"GPU memory{words}", _memory(part["memory_bytes"])
     if summary["faults"]:
         yield "faults", _faults(summary)
+
+
+def _found_in_cache(tokens: Mapping[str, int]) -> str:
+    """What the prefix caches saved, where they did."""
+    if not tokens["cached"]:
+        return ""
+    return f"; {percent(tokens['cached'] / tokens['prompt'])} of the prompt tokens found in the prefix cache"
 
 
 def _of_one_instance(summary: Mapping[str, Any]) -> Iterator[tuple[str, Mapping[str, Any]]]:
