@@ -1,4 +1,4 @@
-"""The batch size at which drafting stops to pay: as a sweep measured it, and by the tables' own optimum.
+"""The batch size at which drafting stops paying: as a sweep measured it, and by the tables' own optimum.
 
 The output tokens of a second of steps, R, are a function of the mean batch size; both are measured in each
 run. Two arms are compared at one batch size, not at one point: below saturation both deliver what is asked

@@ -1,4 +1,4 @@
-"""The batch size at which drafting stops to pay: measured at one batch, and compared with the tables."""
+"""The batch size at which drafting stops paying: measured at one batch, and compared with the tables."""
 
 import json
 import math
@@ -73,7 +73,7 @@ def test_the_flip_is_where_both_deliver_as_much_at_one_batch_size() -> None:
 
 
 def test_arms_that_do_not_draft_have_none() -> None:
-    """Two routers, compared: neither has a draft that could stop to pay."""
+    """Two routers, compared: neither has a draft that could stop paying."""
     rows = [{**row, "tokens.drafted": 0} for row in trials()]
     assert flips_of(compare_arms(rows, "off", [RATE_AXIS]), rows, "off", {}) == {}
 
