@@ -34,16 +34,23 @@ def main(arguments: Sequence[str] | None = None) -> int:
         sys.stdout.flush()
         return code
     except UserError as error:
-        if "--debug" in given:
-            traceback.print_exc()
-        print(f"cluster_sim: error: {error}", file=sys.stderr)
-        return BAD_INPUT
+        return _refused(error, given)
+    except ModuleNotFoundError as missing:
+        rule, remedy = "its packages must be installed", "Run make demo, then source .venv/bin/activate."
+        return _refused(UserError(rule, f"no module {missing.name}", sys.executable, remedy), given)
     except KeyboardInterrupt:
         print("cluster_sim: interrupted", file=sys.stderr)
         return INTERRUPTED
     except BrokenPipeError:  # the reader of stdout has gone, as with `| head`
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return DONE
+
+
+def _refused(error: UserError, given: list[str]) -> int:
+    if "--debug" in given:
+        traceback.print_exc()
+    print(f"cluster_sim: error: {error}", file=sys.stderr)
+    return BAD_INPUT
 
 
 def _run(given: list[str]) -> int:

@@ -97,6 +97,20 @@ def test_bad_input_is_one_line_on_stderr_and_exit_code_2() -> None:
     )
 
 
+def test_a_python_without_the_packages_is_one_line_too() -> None:
+    script = (
+        "import sys; sys.modules['hydra'] = None; from cluster_sim import cli; sys.exit(cli.main(['seed=1']))"
+    )
+    run = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=False, timeout=60
+    )
+    assert (run.returncode, run.stdout) == (2, "")
+    assert run.stderr == (
+        f"cluster_sim: error: its packages must be installed, but got no module hydra ({sys.executable}). "
+        "Run make demo, then source .venv/bin/activate.\n"
+    )
+
+
 def test_debug_shows_where_an_error_comes_from() -> None:
     run = command("cluster.instances=abc", "--debug")
     assert run.returncode == 2
