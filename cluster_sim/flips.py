@@ -16,7 +16,7 @@ both on logarithmic scales. Every seed has its own flip; they give the interval.
 
 import itertools
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -37,11 +37,11 @@ Curve = Sequence[tuple[float, float]]  # rising in the first: a batch size
 
 
 def flips_of(
-    comparison: Mapping[str, Any], rows: Sequence[Row], baseline: str, optima: Optima
+    comparison: Mapping[str, Any], rows: Sequence[Row], baseline: str, optima: Optima, arms: Collection[str]
 ) -> dict[str, list[Group]]:
-    """Arm -> an entry per combination of the axes that are not the traffic; none without such an axis.
+    """Each of `arms` -> an entry per combination of the axes that are not the traffic.
 
-    An arm that drafts no more than the baseline, which is nothing, has none.
+    None without an axis that is. An arm that drafts no more than the baseline, which is nothing, has none.
 
     `optima` holds, for each arm and combination, what the tables say of it; `comparison` is of the `rows`.
     """
@@ -50,7 +50,7 @@ def flips_of(
         return {}
     found: dict[str, list[Group]] = {}
     for arm, groups in comparison["crossover"]["arms"].items():
-        for group in groups:
+        for group in groups if arm in arms else ():
             axes = group["axes"]
             own, base = (
                 [row for row in rows if row["arm"] == name and row.items() >= axes.items()]
@@ -63,6 +63,16 @@ def flips_of(
             of_tables = _tables(measured["measured_batch_size"], optimum)
             found.setdefault(arm, []).append({"axes": axes, **measured, **of_tables})
     return found
+
+
+def on_the_same_machines(trials: Sequence[Trial], baseline: str) -> frozenset[str]:
+    """The arms with the baseline's model, hardware and cluster: of another, not the drafts alone differ."""
+    machines: dict[str, set[str]] = {}
+    for trial in trials:
+        config = trial.config
+        machine = repr((sorted(trial.point.items()), config.model, config.hardware, config.cluster))
+        machines.setdefault(trial.arm, set()).add(machine)
+    return frozenset(arm for arm, those in machines.items() if those == machines[baseline])
 
 
 def optima_of(trials: Sequence[Trial], rows: Sequence[Row], baseline: str, axis: str | None) -> Optima:

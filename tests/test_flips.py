@@ -9,10 +9,12 @@ import pytest
 from test_comparison import row
 
 from cluster_sim.comparison import RATE_AXIS, compare_arms
-from cluster_sim.flips import crossing, flips_of, ratios_at_one_batch
+from cluster_sim.compose import compose
+from cluster_sim.flips import crossing, flips_of, on_the_same_machines, ratios_at_one_batch
 from cluster_sim.optimum import Optimum
 from cluster_sim.report.optimum import flip_sentences, tables_words, where_it_pays
 from cluster_sim.traffic import Traffic
+from cluster_sim.trial import Trial
 from cluster_sim.trials import Row
 
 SEEDS = (0, 1)
@@ -59,7 +61,7 @@ def optimum(loaded: list[float]) -> Optimum:
 def found(rows: list[Row], of_tables: Optimum | None = None) -> dict[str, Any]:
     comparison = compare_arms(rows, "off", [RATE_AXIS])
     optima: dict[str, dict[tuple[object, ...], Optimum]] = {"K=3": {(): of_tables}} if of_tables else {}
-    ((group,),) = flips_of(comparison, rows, "off", optima).values()
+    ((group,),) = flips_of(comparison, rows, "off", optima, ["K=3"]).values()
     json.dumps(group, allow_nan=False)
     return group
 
@@ -75,7 +77,24 @@ def test_the_flip_is_where_both_deliver_as_much_at_one_batch_size() -> None:
 def test_arms_that_do_not_draft_have_none() -> None:
     """Two routers, compared: neither has a draft that could stop paying."""
     rows = [{**row, "tokens.drafted": 0} for row in trials()]
-    assert flips_of(compare_arms(rows, "off", [RATE_AXIS]), rows, "off", {}) == {}
+    assert flips_of(compare_arms(rows, "off", [RATE_AXIS]), rows, "off", {}, ["K=3"]) == {}
+
+
+def test_arms_on_other_machines_have_none() -> None:
+    """TP 2 with drafts against TP 1 without: the drafts are not what makes it faster."""
+    arms = {
+        "off": ["speculation=none"],
+        "K=3": [],
+        "TP2": ["cluster.tensor_parallel_size=2"],
+        "a100": ["hardware=a100"],
+    }
+    configs = {arm: compose(changes) for arm, changes in arms.items()}
+    of_arms = [
+        Trial(number, arm, {RATE_AXIS: 8}, 0, config) for number, (arm, config) in enumerate(configs.items())
+    ]
+    assert on_the_same_machines(of_arms, "off") == {"off", "K=3"}
+    rows = trials()
+    assert flips_of(compare_arms(rows, "off", [RATE_AXIS]), rows, "off", {}, ["off"]) == {}
 
 
 def test_seeds_have_flips_of_their_own_which_give_the_interval() -> None:
