@@ -65,14 +65,18 @@ def flips_of(
     return found
 
 
-def on_the_same_machines(trials: Sequence[Trial], baseline: str) -> frozenset[str]:
-    """The arms with the baseline's model, hardware and cluster: of another, not the drafts alone differ."""
+def differing_in_drafts(trials: Sequence[Trial], baseline: str) -> frozenset[str]:
+    """The arms with another speculation than the baseline, and the same model, hardware and cluster."""
     machines: dict[str, set[str]] = {}
+    drafts: dict[str, set[str]] = {}
     for trial in trials:
-        config = trial.config
-        machine = repr((sorted(trial.point.items()), config.model, config.hardware, config.cluster))
+        config, point = trial.config, sorted(trial.point.items())
+        machine = repr((point, config.model, config.hardware, config.cluster))
         machines.setdefault(trial.arm, set()).add(machine)
-    return frozenset(arm for arm, those in machines.items() if those == machines[baseline])
+        drafts.setdefault(trial.arm, set()).add(repr((point, config.speculation)))
+    return frozenset(
+        arm for arm in machines if machines[arm] == machines[baseline] and drafts[arm] != drafts[baseline]
+    )
 
 
 def optima_of(trials: Sequence[Trial], rows: Sequence[Row], baseline: str, axis: str | None) -> Optima:

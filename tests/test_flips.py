@@ -10,7 +10,7 @@ from test_comparison import row
 
 from cluster_sim.comparison import RATE_AXIS, compare_arms
 from cluster_sim.compose import compose
-from cluster_sim.flips import crossing, flips_of, on_the_same_machines, ratios_at_one_batch
+from cluster_sim.flips import crossing, differing_in_drafts, flips_of, ratios_at_one_batch
 from cluster_sim.optimum import Optimum
 from cluster_sim.report.optimum import flip_sentences, tables_words, where_it_pays
 from cluster_sim.traffic import Traffic
@@ -80,19 +80,20 @@ def test_arms_that_do_not_draft_have_none() -> None:
     assert flips_of(compare_arms(rows, "off", [RATE_AXIS]), rows, "off", {}, ["K=3"]) == {}
 
 
-def test_arms_on_other_machines_have_none() -> None:
-    """TP 2 with drafts against TP 1 without: the drafts are not what makes it faster."""
+def test_arms_that_differ_in_more_than_drafts_or_not_in_drafts_have_none() -> None:
+    """TP 2 with drafts against TP 1 without: not the drafts alone make it faster. Nor does a router draft."""
     arms = {
         "off": ["speculation=none"],
         "K=3": [],
         "TP2": ["cluster.tensor_parallel_size=2"],
         "a100": ["hardware=a100"],
+        "router": ["speculation=none", "router=random"],
     }
     configs = {arm: compose(changes) for arm, changes in arms.items()}
     of_arms = [
         Trial(number, arm, {RATE_AXIS: 8}, 0, config) for number, (arm, config) in enumerate(configs.items())
     ]
-    assert on_the_same_machines(of_arms, "off") == {"off", "K=3"}
+    assert differing_in_drafts(of_arms, "off") == {"K=3"}
     rows = trials()
     assert flips_of(compare_arms(rows, "off", [RATE_AXIS]), rows, "off", {}, ["off"]) == {}
 
