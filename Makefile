@@ -5,7 +5,7 @@ READY := .venv/ready
 
 .PHONY: demo test lint bench example clean
 
-demo: $(READY) ## the main job: where speculation stops to pay
+demo: $(READY) ## the main job: where speculation stops paying
 	$(BIN)/python -m cluster_sim +sweep=spec_grid
 
 test: $(READY)

@@ -22,6 +22,7 @@ from cluster_sim.errors import UserError, naming
 from cluster_sim.instances import InstanceKind
 from cluster_sim.luck import Profiles, check_profile, profile_warnings
 from cluster_sim.rejections import rejections, tokens_ahead
+from cluster_sim.slo import milliseconds_meant
 from cluster_sim.speculation.requirements import Requirements
 from cluster_sim.speculation.vllm_config import warnings_of
 from cluster_sim.step_tables import StepArrays
@@ -141,7 +142,8 @@ def warnings_about(one: BuiltKind, lookup: Longs, workload: Workload) -> tuple[s
     """What to say of instances of one kind, which draft lookup[B] tokens after a step of B requests."""
     idle = warnings_of(one.setting.config.speculation.vllm_config)
     stand_ins = profile_warnings(one.profiles, np.unique(lookup).tolist())
-    return (*idle, *one.setting.warnings, *workload.warnings, *one.arrays.warnings, *stand_ins)
+    units = milliseconds_meant(one.setting.config)
+    return (*idle, *units, *one.setting.warnings, *workload.warnings, *one.arrays.warnings, *stand_ins)
 
 
 def _check_profiles(config: Config, one: BuiltKind, workload: Workload) -> None:

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 DONE, CHECK_FAILED, BAD_INPUT, INTERRUPTED = 0, 1, 2, 130
 HELP_OPTIONS = {"-h", "--help"}
+OPTIONS = {"--version", "--cfg", "--config", "--debug"}
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -33,16 +34,23 @@ def main(arguments: Sequence[str] | None = None) -> int:
         sys.stdout.flush()
         return code
     except UserError as error:
-        if "--debug" in given:
-            traceback.print_exc()
-        print(f"cluster_sim: error: {error}", file=sys.stderr)
-        return BAD_INPUT
+        return _refused(error, given)
+    except ModuleNotFoundError as missing:
+        rule, remedy = "its packages must be installed", "Run make demo, then source .venv/bin/activate."
+        return _refused(UserError(rule, f"no module {missing.name}", sys.executable, remedy), given)
     except KeyboardInterrupt:
         print("cluster_sim: interrupted", file=sys.stderr)
         return INTERRUPTED
     except BrokenPipeError:  # the reader of stdout has gone, as with `| head`
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return DONE
+
+
+def _refused(error: UserError, given: list[str]) -> int:
+    if "--debug" in given:
+        traceback.print_exc()
+    print(f"cluster_sim: error: {error}", file=sys.stderr)
+    return BAD_INPUT
 
 
 def _run(given: list[str]) -> int:
@@ -78,7 +86,20 @@ def _parse(given: list[str]) -> argparse.Namespace:
     parser.add_argument("-c", "--cfg")
     parser.add_argument("--config", type=Path)
     parser.add_argument("--debug", action="store_true")
+    _refuse_flags_of_vllm(given)
     return parser.parse_intermixed_args(given)
+
+
+def _refuse_flags_of_vllm(given: list[str]) -> None:
+    for word in given:
+        flag = word.partition("=")[0]
+        if flag.startswith("--") and flag not in OPTIONS:
+            from cluster_sim.schema import key_of_flag
+
+            key = key_of_flag(flag)
+            if key is not None:
+                rule, remedy = "an option of vLLM is a key here", f"Write {key}=VALUE."
+                raise UserError(rule, flag, "command line", remedy)
 
 
 def _is_command(word: str) -> bool:

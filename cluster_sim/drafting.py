@@ -6,6 +6,7 @@ sequences with a draft model, VllmConfig._limit_max_model_len_to_draft.
 
 from dataclasses import dataclass, replace
 
+from cluster_sim.bounds import LARGEST_COUNT
 from cluster_sim.bundle.architecture import Parallel
 from cluster_sim.bundle.format import Bundle
 from cluster_sim.config import Config, DraftCost, EngineConfig, Method, ModelConfig
@@ -47,7 +48,7 @@ def as_vllm_runs_it(config: Config) -> Setting:
         async_scheduling=runs_async(asked, speculation.method),
         cudagraph_mode=cudagraph_mode(asked, speculation),
     )
-    warnings = (*set_aside, *changes(asked, speculation))
+    warnings = (*set_aside, *_cut_to_limit(config, engine), *changes(asked, speculation))
     if draft is not None and draft.max_position_embeddings < int(engine.max_model_len or 0):
         engine, shorter = _within_length_of(draft, engine)
         warnings = (*warnings, shorter)
@@ -110,6 +111,20 @@ def _without_useless_schedule(config: Config) -> tuple[Config, tuple[str, ...]]:
     )
     speculation = resolve_speculation(config.speculation, config.cluster, config.engine)
     return replace(config, speculation=speculation), (warning,)
+
+
+def _cut_to_limit(config: Config, engine: EngineConfig) -> tuple[str, ...]:
+    """A warning where the schedule asks for more drafts than num_speculative_tokens."""
+    ranges, limit = config.speculation.num_speculative_tokens_per_batch_size, draft_length(config)
+    if not limit or ranges is None or isinstance(ranges, str):
+        return ()
+    asked = int(dense_lookup(ranges, int(engine.max_num_seqs or 1), LARGEST_COUNT)[1:].max())
+    if asked <= limit:
+        return ()
+    return (
+        f"as in vLLM, the schedule's K={asked} is cut to num_speculative_tokens={limit}: "
+        f"set speculation.num_speculative_tokens={asked} to draft as many",
+    )
 
 
 def _within_length_of(draft: ModelConfig, engine: EngineConfig) -> tuple[EngineConfig, str]:

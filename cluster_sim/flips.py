@@ -1,4 +1,4 @@
-"""The batch size at which drafting stops to pay: as a sweep measured it, and by the tables' own optimum.
+"""The batch size at which drafting stops paying: as a sweep measured it, and by the tables' own optimum.
 
 The output tokens of a second of steps, R, are a function of the mean batch size; both are measured in each
 run. Two arms are compared at one batch size, not at one point: below saturation both deliver what is asked
@@ -16,7 +16,7 @@ both on logarithmic scales. Every seed has its own flip; they give the interval.
 
 import itertools
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -37,11 +37,11 @@ Curve = Sequence[tuple[float, float]]  # rising in the first: a batch size
 
 
 def flips_of(
-    comparison: Mapping[str, Any], rows: Sequence[Row], baseline: str, optima: Optima
+    comparison: Mapping[str, Any], rows: Sequence[Row], baseline: str, optima: Optima, arms: Collection[str]
 ) -> dict[str, list[Group]]:
-    """Arm -> an entry per combination of the axes that are not the traffic; none without such an axis.
+    """Each of `arms` -> an entry per combination of the axes that are not the traffic.
 
-    An arm that drafts no more than the baseline, which is nothing, has none.
+    None without an axis that is. An arm that drafts no more than the baseline, which is nothing, has none.
 
     `optima` holds, for each arm and combination, what the tables say of it; `comparison` is of the `rows`.
     """
@@ -50,7 +50,7 @@ def flips_of(
         return {}
     found: dict[str, list[Group]] = {}
     for arm, groups in comparison["crossover"]["arms"].items():
-        for group in groups:
+        for group in groups if arm in arms else ():
             axes = group["axes"]
             own, base = (
                 [row for row in rows if row["arm"] == name and row.items() >= axes.items()]
@@ -63,6 +63,20 @@ def flips_of(
             of_tables = _tables(measured["measured_batch_size"], optimum)
             found.setdefault(arm, []).append({"axes": axes, **measured, **of_tables})
     return found
+
+
+def differing_in_drafts(trials: Sequence[Trial], baseline: str) -> frozenset[str]:
+    """The arms with another speculation than the baseline, and the same model, hardware and cluster."""
+    machines: dict[str, set[str]] = {}
+    drafts: dict[str, set[str]] = {}
+    for trial in trials:
+        config, point = trial.config, sorted(trial.point.items())
+        machine = repr((point, config.model, config.hardware, config.cluster))
+        machines.setdefault(trial.arm, set()).add(machine)
+        drafts.setdefault(trial.arm, set()).add(repr((point, config.speculation)))
+    return frozenset(
+        arm for arm in machines if machines[arm] == machines[baseline] and drafts[arm] != drafts[baseline]
+    )
 
 
 def optima_of(trials: Sequence[Trial], rows: Sequence[Row], baseline: str, axis: str | None) -> Optima:

@@ -123,12 +123,11 @@ def _parse(argument: str) -> Override:
         override = OverridesParser.create().parse_override(argument)
     except HydraException as error:
         reason = str(error).splitlines()[0]
-        raise UserError(
-            "an override must read key=value",
-            f"{argument!r}: {reason}",
-            COMMAND_LINE,
-            "Quote a value that holds brackets, commas, spaces or '=', for example 'key=\"a=b\"'.",
-        ) from error
+        remedy = "Quote a value that holds brackets, commas, spaces or '=', for example 'key=\"a=b\"'."
+        if "[(" in argument:
+            remedy = "Write a tuple (1, 16, 3) as a list [1, 16, 3]."
+        rule = "an override must read key=value"
+        raise UserError(rule, f"{argument!r}: {reason}", COMMAND_LINE, remedy) from error
     name = override.key_or_group
     if override.type is OverrideType.DEL:
         raise UserError(

@@ -13,6 +13,7 @@ from cluster_sim.config import Config
 from cluster_sim.errors import UserError
 from cluster_sim.speculation.vllm_options import DROPPED
 
+FLAGS = {"model": "model", "speculative_config": "speculation.vllm_config"}  # named otherwise here
 _WORDS = {bool: "true or false", int: "a whole number", float: "a number", str: "text"}
 
 
@@ -67,9 +68,9 @@ def unknown_key(key: str, where: str) -> UserError:
     last = key.rsplit(".", 1)[-1]
     if last in DROPPED and key in (last, f"speculation.{last}"):
         return UserError("an option must be one of vLLM 0.33", repr(key), where, DROPPED[last])
-    meant = [other for other in all_keys() if other.rsplit(".", 1)[-1] == last]
-    meant = meant or difflib.get_close_matches(key, all_keys(), n=1, cutoff=0.75)
     parent = key.rpartition(".")[0]
+    meant = _beside(parent, last) or keys_ending(last)
+    meant = meant or difflib.get_close_matches(key, all_keys(), n=1, cutoff=0.75)
     if not any(other.startswith(f"{parent}.") for other in all_keys()):
         parent = ""
     start = len(parent) + 1 if parent else 0
@@ -77,6 +78,24 @@ def unknown_key(key: str, where: str) -> UserError:
     listed = f"{f'Keys of {parent}' if parent else 'Keys at the top'}: {', '.join(known)}."
     remedy = f"Did you mean {' or '.join(meant)}?" if meant else listed
     return UserError("a key must exist in the configuration", repr(key), where, remedy)
+
+
+def keys_ending(name: str) -> list[str]:
+    """The dotted keys whose last part is `name`."""
+    return [key for key in all_keys() if key.rsplit(".", 1)[-1] == name]
+
+
+def key_of_flag(flag: str) -> str | None:
+    """The key that does what `flag` of vLLM's command line does; None where not just one bears its name."""
+    name = flag.removeprefix("--").removeprefix("no-").replace("-", "_")
+    found = [FLAGS[name]] if name in FLAGS else keys_ending(name)
+    return found[0] if len(found) == 1 else None
+
+
+def _beside(parent: str, name: str) -> list[str]:
+    """The keys of the group `parent` that have `name` as a word, such as request_rate for rate."""
+    inside = [key for key in all_keys() if parent and key.rpartition(".")[0] == parent]
+    return [key for key in inside if name in key.rsplit(".", 1)[-1].split("_")]
 
 
 def wrong_type(key: str, value: object) -> UserError:

@@ -13,6 +13,7 @@ from cluster_sim.schema import closest
 Floats = NDArray[np.float64]
 Flags = NDArray[np.bool_]
 NO_LIMIT = np.inf
+LONGEST_S = {"ttft_s": 100.0, "tpot_s": 1.0, "e2el_s": 3600.0}  # from here on a limit looks like milliseconds
 
 
 @dataclass(frozen=True)
@@ -56,6 +57,17 @@ def is_bounded(config: Config) -> bool:
     """Whether any request has a latency that is bounded."""
     given: list[SloConfig | LimitsConfig] = [config.slo, *(limits for _, limits in own_limits(config))]
     return any(limit_s is not None for slo in given for limit_s in (slo.ttft_s, slo.tpot_s, slo.e2el_s))
+
+
+def milliseconds_meant(config: Config) -> Iterator[str]:
+    """A warning for each limit so long that milliseconds were probably meant."""
+    of_class = [(f"workload.classes.{name}.slo", limits) for name, limits in own_limits(config)]
+    given: list[tuple[str, SloConfig | LimitsConfig]] = [("slo", config.slo), *of_class]
+    for where, limits in given:
+        for key, longest_s in LONGEST_S.items():
+            limit_s = getattr(limits, key)
+            if limit_s is not None and limit_s >= longest_s:
+                yield f"{where}.{key}={limit_s:g} is in seconds: for {limit_s:g} ms write {limit_s / 1e3:g}"
 
 
 def check_class_names(config: Config, class_names: Sequence[str]) -> None:

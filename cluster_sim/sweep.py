@@ -26,7 +26,7 @@ from cluster_sim.config import Config, ExecutorConfig, SweepConfig
 from cluster_sim.errors import naming
 from cluster_sim.executors import check_reachable, open_executor
 from cluster_sim.files import MANIFEST, SUMMARY, default_dir, open_directory, write_json, write_yaml
-from cluster_sim.flips import flips_of, kind_of, optima_of, optima_tree
+from cluster_sim.flips import differing_in_drafts, flips_of, kind_of, optima_of, optima_tree
 from cluster_sim.instances import with_each
 from cluster_sim.length_files import with_whole_files
 from cluster_sim.luck import acceptance_source
@@ -228,7 +228,8 @@ def _compared(sweep: SweepConfig, trials: Sequence[Trial], rows: Sequence[Row]) 
     """The summary.json of a sweep that does not search."""
     comparison = compare_arms(rows, sweep.baseline, list(sweep.axes))
     optima = optima_of(trials, rows, sweep.baseline, comparison["crossover"]["axis"])
-    flips = flips_of(comparison, rows, sweep.baseline, optima)
+    arms = differing_in_drafts(trials, sweep.baseline)
+    flips = flips_of(comparison, rows, sweep.baseline, optima, arms)
     return {**comparison, "flips": flips, "optima": optima_tree(optima, comparison["crossover"])}
 
 

@@ -46,7 +46,7 @@ commands:
                         classes, sessions, shared prefixes, oddities;
                         --json FILE
   list WHAT             names of: models, hardware, bundles, routers, proposers,
-                        policies, sweeps, studies
+                        policies, profiles, sweeps, studies
 
 overrides (Hydra's grammar):
   KEY=VALUE             a value:         workload.request_rate=20

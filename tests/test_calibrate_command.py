@@ -207,3 +207,16 @@ def test_drafts_that_nobody_counted_show_in_chunks_of_several_tokens(
         "streams at an interval"
     )
     assert run_checks.of_several_tokens([runs[0], runs[-1]]) == []
+
+
+def test_files_of_one_name_are_told_apart_by_their_directories(
+    served: list[Served], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """As `vllm bench sweep` writes them."""
+    for rate, each in zip((4, 8), served, strict=False):
+        (tmp_path / f"rate={rate}").mkdir()
+        write_bench(tmp_path / f"rate={rate}" / "run=0.json", [bench_json(each)])
+    files = [str(file) for file in sorted(tmp_path.rglob("run=0.json"))]
+    assert cli.main(["calibrate", *files, "--fit", "none", "--output", str(tmp_path / "out")]) == 0
+    shown = capsys.readouterr().out
+    assert [f" rate={rate}/run=0.json " in shown for rate in (4, 8)] == [True, True]

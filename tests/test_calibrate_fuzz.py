@@ -201,6 +201,11 @@ def test_damaged_times_of_responses_are_read_or_refused_in_one_line(file: Path, 
             "1) ({0}, line 2). Correct the file, or measure again.",
         ),
         (
+            b"# HELP vllm:num_requests_running Number of requests in model execution batches.\n",
+            "a measurement must be JSON, but got Expecting value: line 1 column 1 (char 0) ({0}). "
+            "Scrapes of /metrics go in pairs: --metrics-before FILE --metrics-after FILE.",
+        ),
+        (
             b"[1, 2]",
             "measurements must be JSON objects: one, a list of them, or one a line, but got 1 ({0}, entry "
             "1). Correct the file, or measure again.",

@@ -97,6 +97,20 @@ def test_bad_input_is_one_line_on_stderr_and_exit_code_2() -> None:
     )
 
 
+def test_a_python_without_the_packages_is_one_line_too() -> None:
+    script = (
+        "import sys; sys.modules['hydra'] = None; from cluster_sim import cli; sys.exit(cli.main(['seed=1']))"
+    )
+    run = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=False, timeout=60
+    )
+    assert (run.returncode, run.stdout) == (2, "")
+    assert run.stderr == (
+        f"cluster_sim: error: its packages must be installed, but got no module hydra ({sys.executable}). "
+        "Run make demo, then source .venv/bin/activate.\n"
+    )
+
+
 def test_debug_shows_where_an_error_comes_from() -> None:
     run = command("cluster.instances=abc", "--debug")
     assert run.returncode == 2
@@ -116,6 +130,25 @@ def test_debug_shows_where_an_error_comes_from() -> None:
             ["--jobs"],
             "options must be those of --help, but got unrecognized arguments: --jobs (command line). "
             "See python -m cluster_sim --help.",
+        ),
+        (
+            ["--max-num-seqs", "256"],
+            "an option of vLLM is a key here, but got --max-num-seqs (command line). "
+            "Write engine.max_num_seqs=VALUE.",
+        ),
+        (
+            ["--no-enable-prefix-caching"],
+            "an option of vLLM is a key here, but got --no-enable-prefix-caching (command line). "
+            "Write engine.enable_prefix_caching=VALUE.",
+        ),
+        (
+            ['--speculative-config={"method": "eagle3", "num_speculative_tokens": 3}'],
+            "an option of vLLM is a key here, but got --speculative-config (command line). "
+            "Write speculation.vllm_config=VALUE.",
+        ),
+        (
+            ["--model", "meta-llama/Llama-3.1-8B"],
+            "an option of vLLM is a key here, but got --model (command line). Write model=VALUE.",
         ),
         (
             ["--cfg", "all"],

@@ -1,4 +1,4 @@
-"""The batch size at which drafting stops to pay: measured at one batch, and compared with the tables."""
+"""The batch size at which drafting stops paying: measured at one batch, and compared with the tables."""
 
 import json
 import math
@@ -9,10 +9,12 @@ import pytest
 from test_comparison import row
 
 from cluster_sim.comparison import RATE_AXIS, compare_arms
-from cluster_sim.flips import crossing, flips_of, ratios_at_one_batch
+from cluster_sim.compose import compose
+from cluster_sim.flips import crossing, differing_in_drafts, flips_of, ratios_at_one_batch
 from cluster_sim.optimum import Optimum
 from cluster_sim.report.optimum import flip_sentences, tables_words, where_it_pays
 from cluster_sim.traffic import Traffic
+from cluster_sim.trial import Trial
 from cluster_sim.trials import Row
 
 SEEDS = (0, 1)
@@ -59,7 +61,7 @@ def optimum(loaded: list[float]) -> Optimum:
 def found(rows: list[Row], of_tables: Optimum | None = None) -> dict[str, Any]:
     comparison = compare_arms(rows, "off", [RATE_AXIS])
     optima: dict[str, dict[tuple[object, ...], Optimum]] = {"K=3": {(): of_tables}} if of_tables else {}
-    ((group,),) = flips_of(comparison, rows, "off", optima).values()
+    ((group,),) = flips_of(comparison, rows, "off", optima, ["K=3"]).values()
     json.dumps(group, allow_nan=False)
     return group
 
@@ -73,9 +75,27 @@ def test_the_flip_is_where_both_deliver_as_much_at_one_batch_size() -> None:
 
 
 def test_arms_that_do_not_draft_have_none() -> None:
-    """Two routers, compared: neither has a draft that could stop to pay."""
+    """Two routers, compared: neither has a draft that could stop paying."""
     rows = [{**row, "tokens.drafted": 0} for row in trials()]
-    assert flips_of(compare_arms(rows, "off", [RATE_AXIS]), rows, "off", {}) == {}
+    assert flips_of(compare_arms(rows, "off", [RATE_AXIS]), rows, "off", {}, ["K=3"]) == {}
+
+
+def test_arms_that_differ_in_more_than_drafts_or_not_in_drafts_have_none() -> None:
+    """TP 2 with drafts against TP 1 without: not the drafts alone make it faster. Nor does a router draft."""
+    arms = {
+        "off": ["speculation=none"],
+        "K=3": [],
+        "TP2": ["cluster.tensor_parallel_size=2"],
+        "a100": ["hardware=a100"],
+        "router": ["speculation=none", "router=random"],
+    }
+    configs = {arm: compose(changes) for arm, changes in arms.items()}
+    of_arms = [
+        Trial(number, arm, {RATE_AXIS: 8}, 0, config) for number, (arm, config) in enumerate(configs.items())
+    ]
+    assert differing_in_drafts(of_arms, "off") == {"K=3"}
+    rows = trials()
+    assert flips_of(compare_arms(rows, "off", [RATE_AXIS]), rows, "off", {}, ["off"]) == {}
 
 
 def test_seeds_have_flips_of_their_own_which_give_the_interval() -> None:

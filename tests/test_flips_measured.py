@@ -1,4 +1,4 @@
-"""The batch size at which drafting stops to pay in a sweep, beside that of the tables."""
+"""The batch size at which drafting stops paying in a sweep, beside that of the tables."""
 
 import json
 from pathlib import Path
@@ -13,7 +13,7 @@ LLAMA_ON_H100 = ("sweep.axes.workload.request_rate=[30,44,50,54,57,60]", "worklo
 QWEN_ON_L40S = (
     *("model=qwen3-8b", "hardware=l40s", "speculation.acceptance={policy: decay, rate: 0.35}"),
     *("sweep.axes.workload.request_rate=[8,12,14,15,16,17]", "workload.requests=2000"),
-    "engine.max_num_batched_tokens=8192",  # by default room for drafts ends where they stop to pay
+    "engine.max_num_batched_tokens=8192",  # by default room for drafts ends where they stop paying
 )
 LONGER_OUTPUT = (
     *("sweep.axes.workload.request_rate=[20,28,34,38,41,44]", "workload.requests=2000"),

@@ -147,7 +147,7 @@ def test_a_sweep_compares_a_mixed_cluster_with_others(tmp_path: Path) -> None:
     manifest = yaml.safe_load((tmp_path / "manifest.yaml").read_text())
     assert {"bundle llama-3.1-8b-h100-tp1", "bundle llama-3.1-8b-a100-tp1"} <= manifest["digests"].keys()
     flips = json.loads((tmp_path / "summary.json").read_text())["flips"]
-    assert all(group["tables_pay_at"] is None for group in flips["mixed"])
+    assert "mixed" not in flips, "its instances differ in more than their drafts"
 
 
 def test_trials_carry_whole_paths_and_schedules_of_every_kind(

@@ -199,6 +199,18 @@ def test_a_study_shows_its_verdict_its_search_and_the_file_for_vllm(study: Path,
     assert not schedule.exists() or json.dumps(json.loads(schedule.read_text())["method"])[1:-1] in page
 
 
+@pytest.mark.parametrize("named", [{}, {"model": "org/drafter"}], ids=["missing", "named"])
+def test_a_page_asks_for_the_checkpoint_that_vllm_would_miss(
+    study: Path, tmp_path: Path, named: dict[str, str]
+) -> None:
+    copy = changed_copy(study, tmp_path / "copy")
+    (copy / "schedule.json").write_text(
+        json.dumps({"method": "eagle3", "num_speculative_tokens": 1, **named})
+    )
+    page = write_page(copy).read_text()
+    assert ("It still needs the checkpoint of the drafter" in page) == (not named)
+
+
 def test_a_search_shows_every_capacity_and_what_limits_it(tmp_path: Path) -> None:
     assert swept(tmp_path, *CAPACITY) == 0
     summary = json.loads((tmp_path / "summary.json").read_text())
@@ -313,7 +325,7 @@ def test_markdown_holds_the_answer_and_its_figures(
     assert capsys.readouterr().out == f"{tmp_path / 'wiki' / 'report.md'}\n"
     text = (tmp_path / "wiki" / "report.md").read_text()
     assert text.startswith(
-        "# At which request rate does speculation stop to pay, and with which draft length?\n"
+        "# At which request rate does speculation stop paying, and with which draft length?\n"
     )
     drawn = re.findall(r"\]\((figures/[^)]*)\)", text)
     assert "figures/crossover.svg" in drawn

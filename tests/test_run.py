@@ -177,6 +177,16 @@ def test_vllm_would_refuse_to_start_is_said_once() -> None:
     assert [warning for warning in warnings if "vLLM would refuse to start" in warning]
 
 
+def test_a_limit_that_looks_like_milliseconds_is_warned_of() -> None:
+    given = ("slo.ttft_s=1000", "slo.tpot_s=30", "workload.requests=20")
+    assert [warning for warning in run(*given).warnings if "in seconds" in warning] == [
+        "slo.ttft_s=1000 is in seconds: for 1000 ms write 1",
+        "slo.tpot_s=30 is in seconds: for 30 ms write 0.03",
+    ]
+    meant = run("slo.ttft_s=1", "slo.tpot_s=0.03", "workload.requests=20")
+    assert not [warning for warning in meant.warnings if "in seconds" in warning]
+
+
 def test_priorities_matter_under_the_priority_policy_and_are_warned_of_under_fcfs(tmp_path: Path) -> None:
     rows = [
         {"arrival_s": 0.0, "prompt_tokens": 200, "output_tokens": 50, "priority": number % 2}

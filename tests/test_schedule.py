@@ -100,6 +100,19 @@ def test_data_parallel_ranks_set_a_schedule_aside_and_say_so() -> None:
     assert alone.rules.draft_length_at[1, 1:9].tolist() == [3, 3, 0, 0, 0, 0, 0, 0]
 
 
+def test_a_schedule_is_cut_to_num_speculative_tokens_and_says_so() -> None:
+    """As vLLM does, without a word."""
+    schedule = "speculation.num_speculative_tokens_per_batch_size=[[1, 16, 5], [17, 64, 1]]"
+    built = build(compose([schedule, "speculation.num_speculative_tokens=3", "workload.requests=4"]))
+    assert [line for line in built.warnings if "is cut to" in line] == [
+        "as in vLLM, the schedule's K=5 is cut to num_speculative_tokens=3: "
+        "set speculation.num_speculative_tokens=5 to draft as many"
+    ]
+    assert built.rules.draft_length_at.max() == 3
+    whole = build(compose([schedule, "speculation.num_speculative_tokens=5", "workload.requests=4"]))
+    assert not [line for line in whole.warnings if "is cut to" in line]
+
+
 @given(order=st.permutations([[1, 4, 5], [5, 9, 3], [12, 20, 2], [30, 64, 0]]))
 def test_the_order_of_ranges_does_not_matter(order: list[list[int]]) -> None:
     assert dense_lookup(order, 64, 5).tolist() == dense_lookup(sorted(order), 64, 5).tolist()

@@ -97,6 +97,13 @@ def test_a_page_has_a_column_for_each_load_where_values_differ_by_load(
     assert {len(table.columns), *map(len, table.rows)} == {columns}
 
 
+def test_the_terminal_has_columns_of_loads_where_there_are_several(loaded: Path) -> None:
+    """One load's value is the value."""
+    text = to_text(study_view(summary_of(loaded), 160), 160, colours=False)
+    (head,) = [line for line in text.splitlines() if "difference" in line and line.lstrip().startswith("arm")]
+    assert head.split() == ["arm", "value", "difference"]
+
+
 def test_the_answer_names_what_the_best_on_fewer_gpus_misses(tuned: Path) -> None:
     summary = summary_of(tuned)
     (sentence, *_) = answer(summary)

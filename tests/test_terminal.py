@@ -11,6 +11,7 @@ from test_comparison import rows
 from cluster_sim.compared import COMPARED
 from cluster_sim.comparison import RATE_AXIS, compare_arms
 from cluster_sim.report import progress as progress_module
+from cluster_sim.report.console import show_lines
 from cluster_sim.report.crossover import GAINS, LOSSES, TITLES, crossover_sentences, sweep_view
 from cluster_sim.report.progress import progress
 from cluster_sim.report.terminal import header_of, run_view, to_text
@@ -280,6 +281,21 @@ def test_numbers_have_three_figures() -> None:
     assert (percent(0.1234), percent(None)) == ("12.3%", "-")
 
 
+def test_what_the_prefix_cache_saved_is_said_where_it_did() -> None:
+    assert "preemptions GPU memory" in words_of()
+    text = words_of(log={"cached_tokens": [60, 0, 0]})
+    assert "preemptions; 10.0% of the prompt tokens found in the prefix cache GPU memory" in text
+
+
+def test_a_command_to_copy_is_one_line_on_a_narrow_terminal(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("COLUMNS", "40")
+    command = f"to simulate it again: python -m cluster_sim --config {'directory/' * 9}best.yaml"
+    show_lines([command])
+    assert capsys.readouterr().out == f"{command}\n"
+
+
 def test_progress_off_a_terminal_is_a_line_now_and_then(monkeypatch: pytest.MonkeyPatch) -> None:
     now_s = [0.0]
     monkeypatch.setattr(progress_module.time, "monotonic", lambda: now_s[0])
@@ -291,6 +307,22 @@ def test_progress_off_a_terminal_is_a_line_now_and_then(monkeypatch: pytest.Monk
     assert stream.getvalue().splitlines() == [
         "sweep: 40 of 200 trials, 4.0/s, 40 s left",
         "sweep: 80 of 200 trials, 4.0/s, 30 s left",
+    ]
+
+
+def test_progress_promises_no_end_by_the_time_that_the_first_trial_was_compiled(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    now_s = [0.0]
+    monkeypatch.setattr(progress_module.time, "monotonic", lambda: now_s[0])
+    stream = io.StringIO()
+    with progress("sweep", "trials", stream) as report:
+        for second, done in ((60, 1), (70, 21)):
+            now_s[0] = float(second)
+            report(done, 101)
+    assert stream.getvalue().splitlines() == [
+        "sweep: 1 of 101 trials",
+        "sweep: 21 of 101 trials, 2.0/s, 40 s left",
     ]
 
 

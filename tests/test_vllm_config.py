@@ -320,6 +320,8 @@ def test_an_unknown_key_is_refused_with_the_closest_known() -> None:
         "a key must be one of vLLM 0.33's --speculative-config, but got 'num_speculative_token' "
         f"({KEY}). Did you mean num_speculative_tokens? Keys: method, model, "
     )
+    listed = text.partition("Keys: ")[2].rstrip(".").split(", ")
+    assert len(listed) == len(set(listed))
 
 
 def test_what_agrees_may_stand_beside_it() -> None:

@@ -11,6 +11,7 @@ from cluster_sim.errors import UserError
 from cluster_sim.traces.text import TraceText, load, shortened
 
 REMEDY = "Correct the file, or measure again."
+SCRAPE_REMEDY = "Scrapes of /metrics go in pairs: --metrics-before FILE --metrics-after FILE."
 LARGEST = 1e15  # of a count or a time: beyond it a number is damage
 WHAT, HOLDS, KEY = "a measurement", "run", "calibrate FILE"
 
@@ -127,7 +128,8 @@ def _parsed(data: bytes, place: str, may_be_lines: bool) -> Any:
         got = str(error)
     except ValueError as error:
         got = str(error).partition("\n")[0].partition(";")[0]
-    raise UserError("a measurement must be JSON", got, place, REMEDY)
+    remedy = SCRAPE_REMEDY if data.lstrip().startswith((b"# HELP", b"# TYPE", b"vllm:")) else REMEDY
+    raise UserError("a measurement must be JSON", got, place, remedy)
 
 
 def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

@@ -22,8 +22,8 @@ LIMITED_BY = {
     "arrivals": "too few arrivals to tell",
 }
 LEGEND = (
-    "+ more, - less, = tie (the 95% interval holds 1, or the ratio is within 1% of it), ? one seed, no "
-    "interval; limited by: what the next higher value fails by, most seeds first"
+    "+ more, - less, = tie (the 95% interval holds 1, or the ratio is within 1% of it), ? no interval: "
+    "one seed, or a baseline too uncertain; limited by: what the next higher value fails by, most seeds first"
 )
 
 

@@ -1,4 +1,4 @@
-"""What a closed loop cannot show: batch sizes beyond its clients, where drafting would stop to pay."""
+"""What a closed loop cannot show: batch sizes beyond its clients, where drafting would stop paying."""
 
 import math
 from collections.abc import Iterator, Mapping

@@ -2,6 +2,7 @@
 
 import shutil
 import sys
+from collections.abc import Iterable
 
 from rich.console import RenderableType
 
@@ -21,6 +22,11 @@ def show(view: RenderableType) -> None:
     sys.stdout.write(to_text(view, width(), colours=sys.stdout.isatty()))
 
 
+def show_lines(lines: Iterable[str]) -> None:
+    """Print lines that hold commands to copy: none is broken at the width of the terminal."""
+    sys.stdout.write("".join(f"{line}\n" for line in lines))
+
+
 def say(words: str) -> None:
     """Print a line about the run."""
     print(f"cluster_sim: {words}", file=sys.stderr, flush=True)
@@ -29,4 +35,4 @@ def say(words: str) -> None:
 def announce_compilation(module: str) -> None:
     """Say so if the entries of an engine module must be compiled first."""
     if not is_compiled_before(module):
-        say("compiling the engine, once, about 20 s")
+        say("compiling the engine, once, about a minute")

@@ -7,7 +7,7 @@ from cluster_sim.report.words import figures
 
 MOST_RUNS = 3  # of batch sizes at which drafting pays, and
 MOST_RANGES = 6  # of a schedule that are listed one by one
-FLIPS_TITLE = "batch size at which drafting stops to pay, in output tokens of a busy second:"
+FLIPS_TITLE = "batch size at which drafting stops paying, in output tokens of a busy second:"
 
 
 def tables_words(optimum: Mapping[str, Any]) -> str:

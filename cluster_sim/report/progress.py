@@ -50,17 +50,23 @@ class _Rate(TextColumn):
 
 
 def _lines(what: str, unit: str, stream: TextIO, clock: Callable[[], float]) -> Report:
-    """Report by a plain line every LINE_EVERY_S, and none for work that is shorter."""
-    started_s = last_s = clock()
+    """Report by a plain line every LINE_EVERY_S, and none for work that is shorter.
+
+    The speed is that since the first news, before which code is compiled and kept results are read.
+    """
+    last_s, first = clock(), (0, 0.0)
 
     def report(done: int, total: int) -> None:
-        nonlocal last_s
+        nonlocal last_s, first
         now_s = clock()
+        if done and not first[0]:
+            first = done, now_s
         if now_s - last_s < LINE_EVERY_S:
             return
-        last_s = now_s
-        left = f", {(now_s - started_s) * (total - done) / done:,.0f} s left" if done else ""
-        rate = done / (now_s - started_s)
-        print(f"{what}: {done:,} of {total:,} {unit}, {rate:,.1f}/s{left}", file=stream, flush=True)
+        last_s, speed = now_s, ""
+        if done > first[0]:
+            rate = (done - first[0]) / (now_s - first[1])
+            speed = f", {rate:,.1f}/s, {(total - done) / rate:,.0f} s left"
+        print(f"{what}: {done:,} of {total:,} {unit}{speed}", file=stream, flush=True)
 
     return report

@@ -80,7 +80,7 @@ def _summary(comparisons: Sequence[Comparison]) -> list[Text]:
         Text(
             "error: the largest of the row. best K: what the draft length predicted best loses of the "
             "measured best. holds: within; (in brackets: not independent). A1.6 and A1.11 are batch sizes. "
-            "A, D: ../shared/spec-decode-facts.md",
+            "Sources: conf/published_speedups.yaml",
             style="dim",
         ),
     ]

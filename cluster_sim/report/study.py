@@ -120,7 +120,8 @@ def _arms(summary: Mapping[str, Any], width: int) -> Table:
     table.add_column("value", justify="right", no_wrap=True)
     is_fewest = summary["objective"] == FEWEST
     table.add_column("nearest limit" if is_fewest else "difference", justify="right", no_wrap=True)
-    loads = summary["loads"] if width >= WIDE and summary["contenders"][0]["by_load"] else []
+    is_wide = width >= WIDE and len(summary["loads"]) > 1
+    loads = summary["loads"] if is_wide and summary["contenders"][0]["by_load"] else []
     for load in loads:
         table.add_column(load_words(load), justify="right")
     for one in summary["contenders"]:

@@ -1,5 +1,6 @@
 """Sections of a study: what to run and how, the arms beside it, how far it stands, how it was found."""
 
+import json
 from collections.abc import Iterator, Sequence
 from itertools import accumulate
 
@@ -13,7 +14,12 @@ from cluster_sim.report.section import Section, Table
 from cluster_sim.report.stored import Kind, Stored, Tree
 from cluster_sim.report.study import asked, load_words, number_words, stands, value_words
 from cluster_sim.report.words import NOTHING, percent
-from cluster_sim.study.export import SCHEDULE
+from cluster_sim.study.export import SCHEDULE, needs_checkpoint
+
+CHECKPOINT = (
+    'It still needs the checkpoint of the drafter, "model", which vLLM does not guess: the command of the '
+    "study with its output.dir and output.drafter=ORGANISATION/CHECKPOINT writes it, at once."
+)
 
 
 def recommendation(stored: Stored) -> Sequence[Section]:
@@ -25,6 +31,8 @@ def recommendation(stored: Stored) -> Sequence[Section]:
         f'vllm serve MODEL --speculative-config "$(cat {SCHEDULE})"; {SCHEDULE} stands beside this page:'
     ]
     text = path.read_text("utf-8")
+    if needs_checkpoint(json.loads(text)):
+        words.append(CHECKPOINT)
     return [Section("recommended", "How to turn it on", words, preformatted=text, is_open=True)]
 
 

@@ -194,9 +194,8 @@ def _check_key(key: str) -> None:
     if key in vllm_options.DROPPED:
         rule = "an option must be one of vLLM 0.33"
         raise UserError(rule, repr(key), KEY, vllm_options.DROPPED[key])
-    raise UserError(
-        "a key must be one of vLLM 0.33's --speculative-config", repr(key), KEY, closest(key, known, "Keys")
-    )
+    remedy = closest(key, dict.fromkeys(known), "Keys")
+    raise UserError("a key must be one of vLLM 0.33's --speculative-config", repr(key), KEY, remedy)
 
 
 def _word_of(said: Mapping[str, object]) -> str:

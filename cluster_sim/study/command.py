@@ -13,9 +13,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from rich.console import Group
-from rich.text import Text
-
 from cluster_sim.anatomy import anatomies_of
 from cluster_sim.comparison import RATE_AXIS
 from cluster_sim.compose import Composer
@@ -23,7 +20,7 @@ from cluster_sim.config import Config
 from cluster_sim.executors import Executor, check_reachable, open_executor
 from cluster_sim.files import MANIFEST, SUMMARY, default_dir, open_directory, write_json, write_yaml
 from cluster_sim.report.at_end import leave_page
-from cluster_sim.report.console import announce_compilation, say, show, width
+from cluster_sim.report.console import announce_compilation, say, show, show_lines, width
 from cluster_sim.report.progress import progress
 from cluster_sim.report.study import study_view
 from cluster_sim.run import warm_up
@@ -68,7 +65,7 @@ def run_study(config: Config, overrides: Sequence[str]) -> int:
         write_json(directory / SUMMARY, summary)
         lines = _exported(plan, verdict, ledger, directory)
     show(study_view(summary, width()))
-    show(Group(*map(Text, lines)))
+    show_lines(lines)
     for warning, count in Counter(text for row in rows for text in row["warnings"]).items():
         say(f"warning: {warning} ({count} of {len(rows)} simulations)")
     say(f"results in {directory}; `optuna-dashboard {directory / JOURNAL}` shows the search")

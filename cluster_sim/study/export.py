@@ -3,7 +3,7 @@
 An arm without speculation has no schedule: then there is no such file, and one of an earlier run is removed.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -15,6 +15,7 @@ from cluster_sim.manifest import plain
 from cluster_sim.speculation.schedule import dense_lookup
 from cluster_sim.speculation.trtllm import to_trtllm
 from cluster_sim.speculation.vllm_config import to_vllm_config
+from cluster_sim.speculation.vllm_options import METHODS
 
 SCHEDULE, TRTLLM, BEST = "schedule.json", "schedule_trtllm.json", "best.yaml"
 NEEDS_CHECKPOINT = (Method.eagle, Method.eagle3, Method.parallel)
@@ -36,6 +37,11 @@ def export(config: Config, max_num_seqs: int, directory: Path, drafter: str | No
     return [*lines, *_vllm(config, directory, drafter), *_trtllm(config, max_num_seqs, directory)]
 
 
+def needs_checkpoint(written: Mapping[str, Any]) -> bool:
+    """Whether `written`, vLLM's --speculative-config, lacks the drafter's checkpoint."""
+    return "model" not in written and METHODS[written["method"]] in NEEDS_CHECKPOINT
+
+
 def _as_file(config: Config) -> dict[str, Any]:
     """What --config reads: all keys but where it runs and where results go."""
     tree: dict[str, Any] = plain(replace(config, sweep=None, study=None))
@@ -52,7 +58,7 @@ def _vllm(config: Config, directory: Path, drafter: str | None) -> Iterator[str]
         written["model"] = drafter
     write_json(directory / SCHEDULE, written)
     yield f'for vLLM 0.33: vllm serve MODEL --speculative-config "$(cat {directory / SCHEDULE})"'
-    if "model" not in written and config.speculation.method in NEEDS_CHECKPOINT:
+    if needs_checkpoint(written):
         yield (
             f'{SCHEDULE} still needs the drafter\'s checkpoint, "model", which vLLM does not guess: the same '
             f"command with output.dir={directory} output.drafter=ORGANISATION/CHECKPOINT writes it, at once"
