@@ -74,9 +74,8 @@ def _run(given: list[str]) -> int:
 
 class _Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
-        raise UserError(
-            "options must be those of --help", message, "command line", "See python -m cluster_sim --help."
-        )
+        remedy = "See python -m cluster_sim --help."
+        raise UserError("options must be those of --help", message, "command line", remedy)
 
 
 def _parse(given: list[str]) -> argparse.Namespace:
@@ -86,20 +85,11 @@ def _parse(given: list[str]) -> argparse.Namespace:
     parser.add_argument("-c", "--cfg")
     parser.add_argument("--config", type=Path)
     parser.add_argument("--debug", action="store_true")
-    _refuse_flags_of_vllm(given)
+    if flags := {word.partition("=")[0] for word in given if word.startswith("--")} - OPTIONS:
+        from cluster_sim.schema import refuse_flags_of_vllm
+
+        refuse_flags_of_vllm(flags)
     return parser.parse_intermixed_args(given)
-
-
-def _refuse_flags_of_vllm(given: list[str]) -> None:
-    for word in given:
-        flag = word.partition("=")[0]
-        if flag.startswith("--") and flag not in OPTIONS:
-            from cluster_sim.schema import key_of_flag
-
-            key = key_of_flag(flag)
-            if key is not None:
-                rule, remedy = "an option of vLLM is a key here", f"Write {key}=VALUE."
-                raise UserError(rule, flag, "command line", remedy)
 
 
 def _is_command(word: str) -> bool:

@@ -2,7 +2,7 @@
 
 import difflib
 import typing
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, is_dataclass
 from enum import Enum
 from functools import cache
@@ -83,6 +83,19 @@ def unknown_key(key: str, where: str) -> UserError:
 def keys_ending(name: str) -> list[str]:
     """The dotted keys whose last part is `name`."""
     return [key for key in all_keys() if key.rsplit(".", 1)[-1] == name]
+
+
+def refuse_flags_of_vllm(flags: Iterable[str]) -> None:
+    """Refuse the first of `flags`, such as --max-num-seqs, that is an option of vLLM with a key here.
+
+    Raises:
+        UserError: naming the key.
+    """
+    for flag in sorted(flags):
+        key = key_of_flag(flag)
+        if key is not None:
+            rule, remedy = "an option of vLLM is a key here", f"Write {key}=VALUE."
+            raise UserError(rule, flag, "command line", remedy)
 
 
 def key_of_flag(flag: str) -> str | None:

@@ -281,12 +281,6 @@ def test_numbers_have_three_figures() -> None:
     assert (percent(0.1234), percent(None)) == ("12.3%", "-")
 
 
-def test_what_the_prefix_cache_saved_is_said_where_it_did() -> None:
-    assert "preemptions GPU memory" in words_of()
-    text = words_of(log={"cached_tokens": [60, 0, 0]})
-    assert "preemptions; 10.0% of the prompt tokens found in the prefix cache GPU memory" in text
-
-
 def test_a_command_to_copy_is_one_line_on_a_narrow_terminal(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
