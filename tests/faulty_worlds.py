@@ -61,9 +61,9 @@ def plans_for(draw: st.DrawFn, scenario: Scenario) -> Plan:
     """Faults of any kind, one after the other on each instance; now and then on all at once."""
     faults, instances = [], len(scenario.servers) // scenario.ranks
     for instance in range(instances):
-        edges = sorted(draw(st.sets(st.integers(1, 24), min_size=0, max_size=4)))
+        edges = sorted(draw(st.sets(st.integers(1, 24), min_size=0, max_size=8)))
         for start, end in zip(edges[::2], [*edges[1::2], None], strict=False):
-            kind = draw(st.sampled_from([FaultKind.stop, FaultKind.stop, FaultKind.drain, FaultKind.slow]))
+            kind = draw(st.sampled_from([*[FaultKind.stop] * 4, FaultKind.drain, FaultKind.slow]))
             slowdown = draw(st.sampled_from([1.5, 4.0])) if kind is FaultKind.slow else None
             until_s = None if end is None else end * GRAIN_S
             faults.append(FaultConfig([instance], kind, start * GRAIN_S, until_s, slowdown))

@@ -277,6 +277,16 @@ def test_a_window_that_does_not_tell_times_is_refused(
     assert str(raised.value).startswith(error.replace("{0}", ", ".join(map(str, files))))
 
 
+def test_a_window_in_which_nothing_came_is_refused(pages: list[str], tmp_path: Path) -> None:
+    """One that ended of two under way, and none since."""
+    one = changed(pages[0], lambda name, value: 1.0 if re.search(r"_count|_bucket", name) else value)
+    files = tmp_path / "before", tmp_path / "after"
+    for file, page in zip(files, (with_gauges(started(one), running=2), one), strict=True):
+        file.write_text(page, "utf-8")
+    with pytest.raises(UserError, match=r"requests must come between two scrapes, but got -1 \("):
+        window(files, 30.0)
+
+
 def test_seconds_in_another_unit_contradict_what_is_under_way(pages: list[str], tmp_path: Path) -> None:
     """Little's law; where nothing is under way at a scrape there is nothing to contradict."""
     texts = [with_gauges(page, running=20) for page in (pages[0], after(pages[0], pages[3]))]

@@ -147,9 +147,13 @@ def test_saturation_is_counted_over_all_points() -> None:
 @pytest.mark.parametrize(
     ("trace", "share", "ending"),
     [
-        (None, 0.1, "900 output tokens/s is its capacity."),
-        ("day.csv", 0.6, "900 output tokens/s is its capacity."),
-        ("day.csv", 0.1, "900 output tokens/s is its capacity, unless the trace's own load rose."),
+        (None, 0.1, "900 output tokens/s is its capacity in a run of this length."),
+        ("day.csv", 0.6, "900 output tokens/s is its capacity in a run of this length."),
+        (
+            "day.csv",
+            0.1,
+            "900 output tokens/s is its capacity in a run of this length, unless the trace's own load rose.",
+        ),
     ],
 )
 def test_a_capacity_is_claimed_of_a_trace_only_where_no_burst_explains_the_queue(

@@ -14,6 +14,7 @@ from cluster_sim.calibrate.page import SGLANG, VLLM
 from cluster_sim.calibrate.timed import LENGTHS, PER_TOKEN
 from cluster_sim.traces.text import shortened
 
+TTFT, E2EL, GAPS = "time_to_first_token_seconds", "e2e_request_latency_seconds", "inter_token_latency_seconds"
 MOST_UNDER_WAY = 1_000_000
 AGAIN = "Scrape after some traffic, or write --fit none."
 
@@ -37,6 +38,12 @@ class Load:
         """Requests at the two scrapes."""
         return self.running[0] + self.waiting[0], self.running[1] + self.waiting[1]
 
+    @property
+    def arrived(self) -> int:
+        """Requests that came between the scrapes."""
+        before, after = self.under_way
+        return self.completed + after - before
+
 
 def load_of(growth: Growth) -> Load:
     """What the server says.
@@ -48,18 +55,9 @@ def load_of(growth: Growth) -> Load:
 
 
 def _load_of_vllm(growth: Growth) -> Load:
-    ttft, e2el = (
-        _observed(growth, "time_to_first_token_seconds"),
-        _observed(growth, "e2e_request_latency_seconds"),
-    )
-    prompts, outputs = (
-        _observed(growth, "request_prompt_tokens"),
-        _observed(growth, "request_generation_tokens"),
-    )
-    tpot, gaps = (
-        growth.histogram(f"{name}_seconds")
-        for name in ("request_time_per_output_token", "inter_token_latency")
-    )
+    ttft, e2el = _observed(growth, TTFT), _observed(growth, E2EL)
+    prompts, outputs = (_observed(growth, f"request_{kind}_tokens") for kind in ("prompt", "generation"))
+    tpot, gaps = growth.histogram("request_time_per_output_token_seconds"), growth.histogram(GAPS)
     of_one_token = outputs.counts[0] if outputs.bounds[0] == 1 else 0  # vLLM observes a TPOT of 0
     means_s = {"ttft": ttft.total / ttft.count, "e2el": e2el.total / e2el.count}
     if tpot is not None and tpot.count > of_one_token:
@@ -85,16 +83,13 @@ def _load_of_vllm(growth: Growth) -> Load:
 
 
 def _load_of_sglang(growth: Growth) -> Load:
-    ttft, e2el = (
-        _observed(growth, "time_to_first_token_seconds"),
-        _observed(growth, "e2e_request_latency_seconds"),
-    )
+    ttft, e2el = _observed(growth, TTFT), _observed(growth, E2EL)
     prompt_tokens, output_tokens = growth.counted("prompt_tokens"), growth.counted("generation_tokens")
     if not prompt_tokens or not output_tokens:
         rule = f"{SGLANG}prompt_tokens_total and {SGLANG}generation_tokens_total count tokens"
-        growth.refuse(rule, f"{prompt_tokens} and {output_tokens}", "Scrape after some traffic.")
+        growth.refuse(rule, f"{prompt_tokens} and {output_tokens}", AGAIN)
     means_s = {"ttft": ttft.total / ttft.count, "e2el": e2el.total / e2el.count}
-    per_token = growth.histogram("inter_token_latency_seconds")
+    per_token = growth.histogram(GAPS)
     if per_token is not None and per_token.count:
         means_s[PER_TOKEN] = per_token.total / per_token.count
     return Load(
@@ -118,9 +113,7 @@ def _observed(growth: Growth, name: str) -> Histogram:
     found = growth.histogram(name)
     if found is None or not found.count or found.total <= 0:
         rule = f"times are fitted to a server that observes {growth.after.prefix}{name}"
-        growth.refuse(
-            rule, "none" if found is None else "no values", "Scrape after some traffic, or write --fit none."
-        )
+        growth.refuse(rule, "none" if found is None else "no values", AGAIN)
     return found
 
 

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from cluster_sim.calibrate.growth import Growth
 from cluster_sim.calibrate.length_buckets import lengths_of
-from cluster_sim.calibrate.server_load import Load, load_of
+from cluster_sim.calibrate.server_load import AGAIN, Load, load_of
 from cluster_sim.calibrate.timed import Timed, Traffic, fixed_lengths
 
 SETTLES = 3.0  # mean latencies
@@ -36,14 +36,14 @@ class Window(Traffic):
 
     @property
     def own_keys(self) -> Collection[str]:
-        """All but how they arrive, how long they are and what they share."""
+        """All but how requests arrive, how long they are and what they share."""
         return ("requests", "duration_s", "request_rate", "trace", "max_concurrency", "warmup", "cooldown")
 
     def as_workload(self, given: Collection[str], scratch: Path) -> dict[str, object]:
         """Requests at the mean rate, before and after the window too where the server was under way."""
         load = self.load
         before, after = load.under_way
-        rate = (load.completed + after - before) / self.seconds
+        rate = load.arrived / self.seconds
         settles_s = SETTLES * load.means_s["e2el"]
         warmup_s, cooldown_s = (settles_s if there else 0.0 for there in (before, after))
         measured_s = min(self.seconds, MOST_REQUESTS / rate) if before and after else self.seconds
@@ -98,6 +98,8 @@ def _check_steady(load: Load) -> None:
         rule = f"between two scrapes as many requests come as end, {load.completed}, but for {most}"
         remedy = "Scrape under a steady load, below saturation, or write --fit none."
         load.growth.refuse(rule, f"{before} under way at the first and {after} at the second", remedy)
+    if load.arrived < 1:
+        load.growth.refuse("requests must come between two scrapes", load.arrived, AGAIN)
     left = load.started - load.completed - (load.running[1] - load.running[0])
     if left > max(MOST_LEFT * load.started, CHANCE):
         most = f"{100 * MOST_LEFT:.0f}%"

@@ -1,6 +1,6 @@
 """A sweep on the terminal: every arm against the baseline, and where it stops paying."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 from rich import box
@@ -28,7 +28,7 @@ LOSSES = {"output_throughput_tok_s": "throughput", "slo_goodput_rps": "SLO goodp
 LEGEND = (
     "+ win, - loss, = tie (the 95% interval holds 1, or the ratio is within 1% of it), "
     "? no interval: one seed, or a baseline too uncertain; "
-    "* saturated: more came than was served, latency grows with the run"
+    "* saturated: more came than was served, so that latency and throughput depend on the run's length"
 )
 Cell = Callable[[Mapping[str, Any]], str]  # of a ratio
 Entries = Mapping[str, Mapping[tuple[object, ...], Mapping[str, Any]]]  # arm -> point -> entry
@@ -72,13 +72,16 @@ def crossover_sentences(
                 for point, entry in ratios[arm].items()
                 if entry["axes"].items() >= group["axes"].items() and not _is_saturated(means[arm][point])
             ]
+            lasting = {entry["axes"][axis] for entry in steady}
             words = [
                 f"{GAINS[name]} than {baseline} {_where_shorter(steady, axis, unit, name)}"
                 for name in compare
                 if name in GAINS
             ]
             words += [
-                f"loses {LOSSES[name]} {_from_where(group[name], unit)}" for name in compare if name in LOSSES
+                f"loses {LOSSES[name]} {_from_where(group[name], unit, lasting)}"
+                for name in compare
+                if name in LOSSES
             ]
             yield f"{arm}{where}: {'; '.join(words)}."
 
@@ -90,8 +93,11 @@ def _is_unjudged(comparison: Mapping[str, Any], compare: Sequence[str]) -> bool:
     return bool(ratios) and all(ratio["verdict"] == "unknown" for ratio in ratios)
 
 
-def _from_where(lost: float | None, unit: str) -> str:
-    return "nowhere in the sweep" if lost is None else f"from {lost:g} {unit}"
+def _from_where(lost: float | None, unit: str, lasting: Collection[float]) -> str:
+    """Where losses begin; `lasting` are the values at which runs of any length would say the same."""
+    if lost is None:
+        return "nowhere in the sweep"
+    return f"from {lost:g} {unit}{'' if lost in lasting else ', where it is saturated'}"
 
 
 def _where_shorter(entries: Sequence[Mapping[str, Any]], axis: str, unit: str, name: str) -> str:
