@@ -76,6 +76,7 @@ BOUNDS = {
     "hardware.hbm_gb_per_s": _positive("the memory bandwidth in GB/s"),
     "hardware.nvlink_gb_per_s": _positive("the link's bandwidth in GB/s"),
     "hardware.memory_gib": _positive("the device memory in GiB"),
+    "hardware.price_per_hour": _positive("the price of a GPU and hour"),
     "hardware.num_sms": _count("the number of streaming multiprocessors"),
     "hardware.default_max_num_batched_tokens": _count("the default token budget"),
     "hardware.default_max_num_seqs": _count("the default number of requests"),

@@ -78,5 +78,6 @@ class HardwareConfig:
     default_max_num_batched_tokens: int = MISSING  # vLLM 0.33, API server, by device tier
     default_max_num_seqs: int = MISSING
     max_cudagraph_capture_tokens: int = MISSING  # largest captured size, whatever max_num_seqs allows
+    price_per_hour: float | None = None  # of one GPU; costs are in its currency; None: no costs
     source: str = MISSING
     licence: str = MISSING

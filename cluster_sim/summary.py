@@ -18,6 +18,7 @@ import numpy as np
 from cluster_sim.bench_serve import bench_serve
 from cluster_sim.beyond_bundle import warnings_beyond
 from cluster_sim.client_report import of_clients, warnings_of_given_up
+from cluster_sim.cost import cost_of
 from cluster_sim.counters import acceptance, acceptance_by_draft_length, vllm_counters
 from cluster_sim.engine.kinds import Outcome
 from cluster_sim.engine.metrics import BIN_WIDTH, gap_edges_s
@@ -58,6 +59,7 @@ def summarise(run: Run) -> dict[str, Any]:
         "saturated": growth.is_saturated,
         "queue_growth": {"requests": growth.requests, "share_of_arrivals": growth.share_of_arrivals},
         **of_clients(run, duration_s),
+        "cost": cost_of(run.config, int(run.log["emitted_tokens"].sum()), duration_s),
         "faults": rows_of(plan_of(run.config), run.faults),
         "acceptance_source": run.acceptance_source,
         "draft_cost": run.draft_cost,

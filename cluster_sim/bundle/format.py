@@ -125,7 +125,7 @@ def value_column(table: str) -> str:
 
 def facts_of(config: ModelConfig | HardwareConfig) -> Section:
     """A model's or a GPU's facts as a bundle holds them: those of its configuration, in plain values."""
-    facts = {key: value for key, value in plain(config).items() if not key.startswith("default_")}
+    facts = {key: value for key, value in plain(config).items() if not key.startswith(("default_", "price_"))}
     return facts | {"licence": facts.get("licence", "facts")}
 
 

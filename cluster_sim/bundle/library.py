@@ -7,6 +7,7 @@ holds the digest of all that it is made from: facts, assumptions and the sources
 import hashlib
 import json
 import tempfile
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 
@@ -83,7 +84,8 @@ def _has_facts(bundle: Bundle, model: ModelConfig, hardware: HardwareConfig) -> 
 def _digest(model: ModelConfig, hardware: HardwareConfig, parallel: Parallel) -> str:
     files = [Path(__file__).parent / source for source in SOURCES]
     files.append(bundles_dir() / "assumptions.yaml")
-    facts = json.dumps([plain(model), plain(hardware), vars(parallel)], sort_keys=True)
+    gpu = plain(replace(hardware, price_per_hour=None))
+    facts = json.dumps([plain(model), gpu, vars(parallel)], sort_keys=True)
     return hashlib.sha256(facts.encode() + b"".join(file.read_bytes() for file in files)).hexdigest()[:16]
 
 

@@ -107,6 +107,10 @@ def _fact_lines(
         f"{figures(summary['output_throughput_tok_s'])} output tokens/s, "
         f"{figures(summary['request_throughput_rps'])} requests/s",
     )
+    cost = summary["cost"]
+    if cost["per_million_output_tokens"] is not None:
+        words = f"{cost['per_million_output_tokens']:,.3g} per million output tokens"
+        yield "cost", f"{words}, at {figures(cost['per_hour'])} an hour for all GPUs, idle or not"
     if summary.get("batch_means"):
         yield "steady means", steady_words(summary["batch_means"])
     if summary["slo_attainment"] is not None:
