@@ -9,8 +9,8 @@ import pytest
 from exporting import exported, simulated, summary_of
 from scraping import after, changed, series, started, with_gauges
 from test_calibrate import PROFILE, SHIPPED, TRUE_GPU, TRUE_RATES, calibrated, holds
+from test_calibrate_command import refused
 
-from cluster_sim import cli
 from cluster_sim.bundle import format as bundle_format
 from cluster_sim.calibrate.growth import growths
 from cluster_sim.calibrate.parts import scaled
@@ -156,12 +156,6 @@ def test_without_the_seconds_there_is_a_profile_and_a_note(scrapes: list[Path], 
         "times are not fitted: one number needs 2 runs, and there are 0",
         "times are not fitted to scrapes: --metrics-seconds says how long the traffic between them lasted",
     ]
-
-
-def refused(words: Sequence[object], capsys: pytest.CaptureFixture[str]) -> str:
-    assert cli.main(["calibrate", *map(str, words)]) == 2
-    *_, line = capsys.readouterr().err.splitlines()
-    return line.removeprefix("cluster_sim: error: ")
 
 
 @pytest.mark.parametrize(
