@@ -145,6 +145,25 @@ def test_prometheus_own_times_say_how_long_it_was(scrapes: list[Path], seconds: 
     assert told["timing"]["values"]["gpu"] == pytest.approx(given["timing"]["values"]["gpu"], rel=1e-3)
 
 
+def test_seconds_that_would_do_nothing_are_refused(
+    scrapes: list[Path], served: list[Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rule = "--metrics-seconds is of scrapes that carry no times of their own, but got"
+    exported(served[0], "vllm-bench")
+    run = served[0] / "exported-vllm-bench"
+    assert (
+        refused([run, "--metrics-seconds", "30"], capsys)
+        == f"{rule} no scrapes (command line). Leave it out."
+    )
+    files = []
+    for number, scrape in enumerate(scrapes[:2]):
+        text = re.sub(r"(?m)^([^#].*)$", rf"\1 {1000 + 30_000 * number}", scrape.read_text("utf-8"))
+        files.append(tmp_path / f"timed-{number}.prom")
+        files[-1].write_text(text, "utf-8")
+    words = [*options(files), "--metrics-seconds", "30"]
+    assert refused(words, capsys) == f"{rule} scrapes that do (command line). Leave it out."
+
+
 # ---- what does not tell times ----
 
 

@@ -124,8 +124,14 @@ def window_seconds(windows: Sequence[Growth], given: Sequence[float], option: st
     """How long each window is: as its samples say, or as `given`, one value for all or one for each.
 
     Raises:
-        UserError: there are neither one nor as many as windows, or the second scrape was not later.
+        UserError: values that nothing asks for, or neither one nor as many as windows; a second scrape that
+            was not later.
     """
+    timed = [growth for growth in windows if growth.seconds is not None]
+    if given and (timed or not windows):
+        rule = f"{option} is of scrapes that carry no times of their own"
+        got = "scrapes that do" if timed else "no scrapes"
+        raise UserError(rule, got, "command line", "Leave it out.")
     if len(given) > 1 and len(given) != len(windows):
         rule = f"{option} has one value, or one for each of {len(windows)} pairs of scrapes"
         raise UserError(rule, len(given), "command line", "Correct it.")
